@@ -1,0 +1,63 @@
+# The few commands of this project; `make help` lists them.
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+VENV := .venv
+BIN := $(VENV)/bin
+# Compiled at once: a start must not wait for that, nor a read-only checkout repeat it.
+UV_INSTALL := $(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python --no-deps
+
+.PHONY: help
+help: ## List the commands
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
+
+$(VENV)/.bootstrap: requirements/bootstrap.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r $<
+	touch $@
+
+$(VENV)/.run: requirements/run.txt pyproject.toml | $(VENV)/.bootstrap
+	$(UV_INSTALL) --require-hashes -r requirements/run.txt
+	$(UV_INSTALL) --no-build-isolation --editable .
+	touch $@
+
+$(VENV)/.dev: requirements/dev.txt pyproject.toml | $(VENV)/.bootstrap
+	$(UV_INSTALL) --require-hashes -r requirements/dev.txt
+	$(UV_INSTALL) --no-build-isolation --editable .
+	touch $@ $(VENV)/.run
+
+.PHONY: run
+run: $(VENV)/.run ## Serve on port 7860 with the embedded CPU engine
+	$(BIN)/hunyuan-ocr serve
+
+.PHONY: test
+test: $(VENV)/.dev lint ## Check style and types, run the unit and API tests
+	$(BIN)/pytest
+
+.PHONY: lint
+lint: $(VENV)/.dev ## Check style, types, layers and generated files
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python scripts/generate.py --check
+
+.PHONY: format
+format: $(VENV)/.dev ## Format the code and write generated files
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+	$(BIN)/python scripts/generate.py
+
+.PHONY: figure
+figure: $(VENV)/.dev ## Measure a figure: make figure NAME=cer (without NAME: list them)
+	@$(BIN)/python -m benchmarks $(NAME)
+
+.PHONY: lock
+lock: $(VENV)/.bootstrap ## Resolve requirements/*.txt anew from pyproject.toml
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --no-header \
+	  pyproject.toml --extra embedded --group build -o requirements/run.txt
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --no-header \
+	  pyproject.toml --extra embedded --extra loadtest --extra dev --group build -c requirements/run.txt -o requirements/dev.txt

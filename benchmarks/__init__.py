@@ -1,0 +1,1 @@
+"""Measurements. Every figure is printed by `make figure NAME=…`, measured when called."""

@@ -1,0 +1,25 @@
+"""Run one figure's measurement: `python -m benchmarks NAME`."""
+
+from __future__ import annotations
+
+import runpy
+import sys
+
+# A figure's name and the module that measures it; its last line of output is one JSON object.
+FIGURES = {
+    "cer": "benchmarks.cer",
+    "mixed-up": "benchmarks.mixed_up",
+}
+
+
+def main() -> int:
+    if len(sys.argv) != 2 or sys.argv[1] not in FIGURES:
+        print(f"usage: make figure NAME=…, one of: {', '.join(FIGURES)}", file=sys.stderr)
+        return 2
+    module = FIGURES[sys.argv.pop(1)]
+    runpy.run_module(module, run_name="__main__")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

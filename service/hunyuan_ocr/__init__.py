@@ -1,0 +1,1 @@
+"""OCR over HTTP: HunyuanOCR on vLLM behind a sidecar that prepares, admits and answers."""

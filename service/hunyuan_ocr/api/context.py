@@ -1,0 +1,41 @@
+"""What is known about one request while it is served."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, MutableMapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from hunyuan_ocr.telemetry.stages import StageRecorder
+
+_KEY = "hunyuan_ocr"
+
+
+@dataclass(slots=True)
+class RequestContext:
+    """`code` is the problem's code where there was one; `fields` go into the log line."""
+
+    request_id: str
+    stages: StageRecorder
+    clock: Callable[[], float]
+    started: float
+    tenant: str = "anonymous"
+    code: str | None = None
+    cancelled: bool = False
+    fields: dict[str, Any] = field(default_factory=dict)
+
+    def elapsed_s(self) -> float:
+        return self.clock() - self.started
+
+    def elapsed_ms(self) -> float:
+        return round(self.elapsed_s() * 1e3, 1)
+
+
+def context_of(scope: MutableMapping[str, Any]) -> RequestContext:
+    context = scope[_KEY]
+    assert isinstance(context, RequestContext)  # noqa: S101
+    return context
+
+
+def attach(scope: MutableMapping[str, Any], context: RequestContext) -> None:
+    scope[_KEY] = context

@@ -1,0 +1,99 @@
+"""From an HTTP request to the bytes of one document and what to do with it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Any, TypeVar
+
+from fastapi import Request
+from starlette.datastructures import FormData, UploadFile
+from starlette.requests import ClientDisconnect
+
+from hunyuan_ocr.api.disconnect import ClientGone
+from hunyuan_ocr.api.schemas import ReadBody, ReadOptions
+from hunyuan_ocr.documents.encoding import decode_base64
+from hunyuan_ocr.errors import (
+    BadRequest,
+    EmptyBody,
+    InvalidField,
+    NotOneSource,
+    UnsupportedMediaType,
+)
+
+_MULTIPART = "multipart/form-data"
+_JSON = "application/json"
+_RAW = ("image/", "application/pdf", "application/octet-stream")
+_FORM_PARTS_MAX = 40
+
+Body = TypeVar("Body", bound=ReadBody)
+
+
+async def receive_document(
+    request: Request, schema: type[Body], max_bytes: int
+) -> tuple[bytes, ReadOptions]:
+    """Read the body to its end: JSON of `schema`, multipart or raw bytes.
+
+    Raises one of the BadRequest family, UnsupportedMediaType or ClientGone.
+    """
+    media_type = request.headers.get("content-type", "").split(";")[0].strip().lower()
+    try:
+        if media_type == _MULTIPART:
+            return await _from_form(request, schema, max_bytes)
+        body = await request.body()
+    except ClientDisconnect:
+        raise ClientGone from None
+    if not body:
+        raise EmptyBody
+    if media_type == _JSON:
+        return _from_json(schema.model_validate_json(body), max_bytes)
+    if media_type.startswith(_RAW):
+        return body, ReadOptions.model_validate(_collect(request.query_params.multi_items()))
+    raise UnsupportedMediaType("send JSON, multipart/form-data, image/*, or application/pdf")
+
+
+def _from_json(body: ReadBody, max_bytes: int) -> tuple[bytes, ReadOptions]:
+    sources = [text for text in (body.image, body.document) if text is not None]
+    if len(sources) != 1:
+        raise NotOneSource(f"{len(sources)} of `image` and `document` were sent")
+    return decode_base64(sources[0], max_bytes), body
+
+
+async def _from_form(
+    request: Request, schema: type[Body], max_bytes: int
+) -> tuple[bytes, ReadOptions]:
+    async with request.form(max_files=2, max_fields=_FORM_PARTS_MAX) as form:
+        files = [await part.read() for part in _uploads(form)]
+        texts = [(name, value) for name, value in form.multi_items() if isinstance(value, str)]
+    body = schema.model_validate(_collect(texts))
+    if len(files) + (body.image is not None) + (body.document is not None) != 1:
+        raise NotOneSource(f"{len(files)} file parts were sent")
+    if not files:
+        return _from_json(body, max_bytes)
+    if not files[0]:
+        raise EmptyBody("the file part is empty")
+    return files[0], body
+
+
+def _uploads(form: FormData) -> Iterable[UploadFile]:
+    return (part for _, part in form.multi_items() if isinstance(part, UploadFile))
+
+
+def _collect(items: Iterable[tuple[str, str]]) -> dict[str, Any]:
+    """Text parameters as members: `fields` may repeat, `json_schema` is JSON itself."""
+    members: dict[str, Any] = {}
+    for name, value in items:
+        if name == "fields":
+            members.setdefault(name, []).extend(part.strip() for part in value.split(","))
+        elif name in members:
+            raise BadRequest("a parameter was sent twice")
+        else:
+            members[name] = _json_member(value) if name == "json_schema" else value
+    return members
+
+
+def _json_member(value: str) -> Any:
+    try:
+        return json.loads(value)
+    except (ValueError, RecursionError):
+        raise InvalidField("json_schema is not valid JSON") from None

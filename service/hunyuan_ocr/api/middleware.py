@@ -1,0 +1,186 @@
+"""What surrounds every request: its id, trace, timing, log line, limits on the body."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+import secrets
+from collections.abc import Callable
+
+from opentelemetry.propagate import extract
+from opentelemetry.trace import SpanKind, Tracer
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from hunyuan_ocr.api.context import RequestContext, attach
+from hunyuan_ocr.api.problems import as_ocr_error, problem_response
+from hunyuan_ocr.errors import BodyTooLarge, OcrError, RequestTimeout
+from hunyuan_ocr.telemetry.logs import LOGGER
+from hunyuan_ocr.telemetry.metrics import Metrics
+from hunyuan_ocr.telemetry.stages import StageRecorder
+from hunyuan_ocr.traffic.slots import ByteBudget
+
+_SANE_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
+_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+# Nginx's convention for "the client closed the request"; no such answer is ever sent.
+_CLIENT_CLOSED = 499
+
+
+class RequestScope:
+    """The outermost layer: nothing passes it without an id, a log line and a metric."""
+
+    def __init__(
+        self, app: ASGIApp, *, metrics: Metrics, tracer: Tracer, clock: Callable[[], float]
+    ) -> None:
+        self._app = app
+        self._metrics = metrics
+        self._tracer = tracer
+        self._clock = clock
+        self._log = logging.getLogger(LOGGER)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        headers = Headers(scope=scope)
+        given_id = headers.get("x-request-id", "")
+        context = RequestContext(
+            request_id=given_id if _SANE_ID.fullmatch(given_id) else secrets.token_hex(8),
+            stages=StageRecorder(self._metrics, self._tracer, self._clock),
+            clock=self._clock,
+            started=self._clock(),
+        )
+        attach(scope, context)
+        with self._tracer.start_as_current_span(
+            "request", extract(dict(headers)), SpanKind.SERVER, record_exception=False
+        ) as span:
+            status = await self._serve(scope, receive, send, context)
+            span.set_attribute("http.response.status_code", status)
+            trace_id = format(span.get_span_context().trace_id, "032x")
+        self._record(scope, context, status, trace_id)
+
+    async def _serve(
+        self, scope: Scope, receive: Receive, send: Send, context: RequestContext
+    ) -> int:
+        """Run the app and return the status sent; an error it let through becomes a problem."""
+        status, complete = 0, False
+
+        async def send_with_headers(message: Message) -> None:
+            nonlocal status, complete
+            complete = message["type"] == "http.response.body" and not message.get("more_body")
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                headers = MutableHeaders(scope=message)
+                headers["X-Request-Id"] = context.request_id
+                if timing := context.stages.server_timing():
+                    headers["Server-Timing"] = timing
+            await send(message)
+
+        try:
+            await self._app(scope, receive, send_with_headers)
+        except Exception as error:  # noqa: BLE001 - the request boundary
+            known = as_ocr_error(error)
+            context.code = known.code
+            if type(known) is OcrError:
+                self._log.error(
+                    "unexpected error",
+                    exc_info=error,
+                    extra={"fields": {"request_id": context.request_id}},
+                )
+            if status and not complete:
+                raise ConnectionAbortedError from None  # so that the server cuts the answer short
+            if not status:
+                answer = problem_response(known, context.request_id)
+                await answer(scope, receive, send_with_headers)
+        return _CLIENT_CLOSED if context.cancelled else status
+
+    def _record(self, scope: Scope, context: RequestContext, status: int, trace_id: str) -> None:
+        # The route's template, never the path as sent: that would be a label per caller's whim.
+        route = getattr(scope.get("route"), "path", "unmatched")
+        method = scope["method"] if scope["method"] in _METHODS else "other"
+        self._metrics.request_seconds.labels(route, method, str(status)).observe(
+            context.elapsed_s()
+        )
+        if context.code:
+            self._metrics.refused.labels(context.code).inc()
+        if context.cancelled:
+            self._metrics.cancelled.inc()
+        fields = {
+            "request_id": context.request_id,
+            "trace_id": trace_id,
+            "tenant": context.tenant,
+            "route": route,
+            "method": method,
+            "status": status,
+            "code": context.code,
+            "total_ms": context.elapsed_ms(),
+            "stages_ms": {s: context.stages.milliseconds(s) for s in context.stages.seconds},
+            **context.fields,
+        }
+        self._log.info("request", extra={"fields": fields})
+
+
+class BodyLimits:
+    """Bounds the size, the time and the memory of a body while it arrives."""
+
+    def __init__(
+        self, app: ASGIApp, *, max_bytes: int, timeout_s: float, budget: ByteBudget
+    ) -> None:
+        self._app = app
+        self._max_bytes = max_bytes
+        self._timeout_s = timeout_s
+        self._budget = budget
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        length = Headers(scope=scope).get("content-length", "0")
+        if length.isdecimal() and int(length) > self._max_bytes:
+            raise _too_large(self._max_bytes)  # before a byte of it was read
+        body = _CountedBody(receive, self._max_bytes, self._timeout_s, self._budget)
+        try:
+            await self._app(scope, body.receive, send)
+        finally:
+            self._budget.give_back(body.received)
+
+
+class _CountedBody:
+    """One request's body; once it is complete, `receive` only waits for the disconnect."""
+
+    def __init__(
+        self, receive: Receive, max_bytes: int, timeout_s: float, budget: ByteBudget
+    ) -> None:
+        self._receive = receive
+        self._max_bytes = max_bytes
+        self._timeout_s = timeout_s
+        self._budget = budget
+        self._deadline: float | None = None
+        self._complete = False
+        self.received = 0
+
+    async def receive(self) -> Message:
+        if self._complete:
+            return await self._receive()
+        if self._deadline is None:
+            self._deadline = asyncio.get_running_loop().time() + self._timeout_s
+        try:
+            async with asyncio.timeout_at(self._deadline):
+                message = await self._receive()
+        except TimeoutError:
+            raise RequestTimeout(f"the limit is {self._timeout_s:g} s") from None
+        if message["type"] == "http.request":
+            self._count(len(message.get("body", b"")))
+            self._complete = not message.get("more_body", False)
+        return message
+
+    def _count(self, size: int) -> None:
+        if self.received + size > self._max_bytes:
+            raise _too_large(self._max_bytes)
+        self._budget.take(size)
+        self.received += size
+
+
+def _too_large(max_bytes: int) -> BodyTooLarge:
+    return BodyTooLarge(f"the limit is {max_bytes / 1e6:g} MB")

@@ -1,0 +1,136 @@
+"""POST /ocr and POST /v1/ocr."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from contextlib import aclosing
+from dataclasses import dataclass
+
+from fastapi import APIRouter, Request, Response
+from starlette.datastructures import MutableHeaders
+from starlette.types import Receive, Scope, Send
+
+from hunyuan_ocr.api.context import RequestContext, context_of
+from hunyuan_ocr.api.disconnect import ClientGone, unless_gone
+from hunyuan_ocr.api.formats import FORMATS, JSON, Format, SimpleJson
+from hunyuan_ocr.api.intake import receive_document
+from hunyuan_ocr.api.negotiate import choose
+from hunyuan_ocr.api.openapi import read_operation
+from hunyuan_ocr.api.schemas import Priority, ReadBody, ReadOptions, SimpleBody
+from hunyuan_ocr.errors import InvalidField
+from hunyuan_ocr.pipeline import Pipeline, ReadRequest
+from hunyuan_ocr.tasks.prompts import TaskRequest
+from hunyuan_ocr.telemetry.stages import Stage
+
+
+@dataclass(frozen=True, slots=True)
+class OcrLimits:
+    """What a caller may ask for; `timeouts_s` are the defaults by class."""
+
+    max_body_bytes: int
+    max_instruction_chars: int
+    timeouts_s: dict[Priority, float]
+
+
+class OcrRoutes:
+    """The reading routes over one pipeline."""
+
+    def __init__(self, pipeline: Pipeline, limits: OcrLimits) -> None:
+        self._pipeline = pipeline
+        self._limits = limits
+        self.router = APIRouter(tags=["ocr"])
+        self.router.add_api_route(
+            "/ocr", self.simple, methods=["POST"], **read_operation(SimpleBody, simple=True)
+        )
+        self.router.add_api_route(
+            "/v1/ocr", self.read, methods=["POST"], **read_operation(ReadBody, simple=False)
+        )
+
+    async def simple(self, request: Request) -> Response:
+        """Read the text of an image or document; answers `{"text": …}`."""
+        return await self._read(request, SimpleBody, {**FORMATS, JSON: SimpleJson()})
+
+    async def read(self, request: Request) -> Response:
+        """Read an image or document, page by page, with the place of every line."""
+        return await self._read(request, ReadBody, FORMATS)
+
+    async def _read(
+        self, request: Request, schema: type[ReadBody], formats: Mapping[str, Format]
+    ) -> Response:
+        context = context_of(request.scope)
+        media_type = choose(request.headers.get("accept", ""), tuple(formats))
+        with context.stages.stage(Stage.RECEIVE):
+            data, options = await receive_document(request, schema, self._limits.max_body_bytes)
+        wanted = self._read_request(data, options, context)
+        return ReadAnswer(self._pipeline, wanted, formats[media_type], media_type)
+
+    def _read_request(
+        self, data: bytes, options: ReadOptions, context: RequestContext
+    ) -> ReadRequest:
+        self._check_lengths(options)
+        timeouts_s = self._limits.timeouts_s
+        timeout_s = min(
+            options.timeout_s or timeouts_s[options.priority or "standard"], timeouts_s["batch"]
+        )
+        context.fields["task"] = options.task
+        return ReadRequest(
+            data=data,
+            task=TaskRequest(
+                task=options.task,
+                fields=tuple(options.fields),
+                json_schema=options.json_schema,
+                instruction=options.instruction,
+                target_language=options.target_language,
+                language_hint=options.language_hint,
+            ),
+            # For the whole request: the time its body took to arrive counts.
+            deadline=asyncio.get_running_loop().time() + timeout_s - context.elapsed_s(),
+            request_id=context.request_id,
+            pages=options.pages,
+            password=options.password,
+        )
+
+    def _check_lengths(self, options: ReadOptions) -> None:
+        longest = max(map(len, (options.instruction or "", *options.fields)))
+        if longest > self._limits.max_instruction_chars:
+            raise InvalidField(
+                f"`instruction` and `fields` take {self._limits.max_instruction_chars} characters"
+            )
+
+
+class ReadAnswer(Response):
+    """An answer that is made while it is sent, and dropped when the client leaves."""
+
+    def __init__(
+        self, pipeline: Pipeline, wanted: ReadRequest, form: Format, media_type: str
+    ) -> None:
+        super().__init__(media_type=media_type)
+        self._pipeline = pipeline
+        self._wanted = wanted
+        self._form = form
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        context = context_of(scope)
+        try:
+            await unless_gone(receive, self._respond(context, send))
+        except ClientGone:
+            context.cancelled = True
+
+    async def _respond(self, context: RequestContext, send: Send) -> None:
+        started = False
+        async with self._pipeline.open(self._wanted, context.stages) as reading:
+            context.fields["pages"] = len(reading.selected)
+            async with aclosing(self._form.chunks(reading, context)) as chunks:
+                async for chunk in chunks:
+                    if not started:
+                        await send(self._start(len(chunk)))
+                        started = True
+                    await send({"type": "http.response.body", "body": chunk, "more_body": True})
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    def _start(self, first_chunk_bytes: int) -> dict[str, object]:
+        headers = MutableHeaders({"content-type": self.headers["content-type"]})
+        if not self._form.streamed:
+            headers["content-length"] = str(first_chunk_bytes)
+        return {"type": "http.response.start", "status": 200, "headers": headers.raw}

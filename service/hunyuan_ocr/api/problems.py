@@ -1,0 +1,91 @@
+"""Errors as RFC 9457 problem+json, in one place."""
+
+from __future__ import annotations
+
+import math
+import random
+from typing import Any
+
+from fastapi import Request, Response
+from fastapi.exceptions import RequestValidationError
+from pydantic import ValidationError
+from starlette.exceptions import HTTPException
+from starlette.responses import JSONResponse
+
+from hunyuan_ocr.api.context import context_of
+from hunyuan_ocr.errors import (
+    BadRequest,
+    InvalidField,
+    MalformedJson,
+    MethodNotAllowed,
+    NotFound,
+    OcrError,
+)
+
+PROBLEM_MEDIA_TYPE = "application/problem+json"
+# Clients told to come back at the same moment would: spread them over half as long again.
+_RETRY_JITTER = 0.5
+
+
+def problem_body(error: OcrError, request_id: str) -> dict[str, Any]:
+    """The members of a problem; `errors` only where single fields are wrong."""
+    body: dict[str, Any] = {
+        "type": "about:blank",
+        "title": error.title,
+        "status": error.status,
+        "code": error.code,
+        "detail": error.detail,
+        "request_id": request_id,
+    }
+    if isinstance(error, InvalidField) and error.errors:
+        body["errors"] = error.errors
+    if error.retry_after_s is not None:
+        body["retry_after_s"] = error.retry_after_s
+    return body
+
+
+def problem_response(error: OcrError, request_id: str) -> JSONResponse:
+    headers = dict(error.headers)
+    body = problem_body(error, request_id)
+    if error.retry_after_s is not None:
+        spread = error.retry_after_s * (1 + _RETRY_JITTER * random.random())  # noqa: S311
+        body["retry_after_s"] = math.ceil(spread)
+        headers["Retry-After"] = str(math.ceil(spread))
+    return JSONResponse(body, error.status, headers, media_type=PROBLEM_MEDIA_TYPE)
+
+
+def invalid_fields(error: ValidationError | RequestValidationError) -> BadRequest:
+    """A pydantic error as ours: field names and messages, never the values sent."""
+    found = error.errors()
+    if any(item["type"] == "json_invalid" for item in found):
+        return MalformedJson("the body is not valid JSON")
+    fields = [
+        {"field": ".".join(str(part) for part in item["loc"]) or "body", "message": item["msg"]}
+        for item in found
+    ]
+    names = ", ".join(dict.fromkeys(field["field"] for field in fields))
+    return InvalidField(f"wrong type or value: {names}", errors=fields)
+
+
+def as_ocr_error(error: Exception) -> OcrError:
+    """Whatever went wrong, as one class of our tree."""
+    if isinstance(error, OcrError):
+        return error
+    if isinstance(error, ValidationError | RequestValidationError):
+        return invalid_fields(error)
+    if isinstance(error, HTTPException):
+        if error.status_code == NotFound.status:
+            return NotFound()
+        if error.status_code == MethodNotAllowed.status:
+            return MethodNotAllowed(headers=dict(error.headers or {}))
+        if error.status_code < OcrError.status:
+            return BadRequest(str(error.detail))
+    return OcrError("an unexpected error; it was logged under the request_id")
+
+
+async def handle_error(request: Request, error: Exception) -> Response:
+    """The one exception handler of the API."""
+    context = context_of(request.scope)
+    known = as_ocr_error(error)
+    context.code = known.code
+    return problem_response(known, context.request_id)

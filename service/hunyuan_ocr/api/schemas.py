@@ -1,0 +1,149 @@
+"""The shapes of requests and answers, at the edge only."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from hunyuan_ocr.pipeline import PageLine, PageResult
+from hunyuan_ocr.tasks.catalogue import Task
+
+Priority = Literal["interactive", "standard", "batch"]
+_FIELDS_MAX = 100
+
+
+class ReadOptions(BaseModel):
+    """What to do with a document; the same names as JSON members, form fields and query."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    task: Task = Field(Task.TEXT, description="What to read out of the page.")
+    pages: str | None = Field(
+        None, max_length=1000, description="Which pages, counted from 1.", examples=["1,3-5"]
+    )
+    password: str | None = Field(None, max_length=1000, description="Password of a PDF.")
+    fields: list[str] = Field(
+        [], max_length=_FIELDS_MAX, description="Names of the fields that `extract` looks for."
+    )
+    json_schema: dict[str, Any] | None = Field(
+        None, description="Schema that the value `extract` answers with must fit."
+    )
+    instruction: str | None = Field(None, description="Free instruction beside the task.")
+    target_language: str | None = Field(
+        None, max_length=40, description="Language that `translate` writes.", examples=["en"]
+    )
+    language_hint: str | None = Field(
+        None, max_length=40, description="Language of the page, which steadies mixed pages."
+    )
+    priority: Priority | None = Field(
+        None, description="Class of the request; unset: standard, batch beyond 20 pages."
+    )
+    timeout_s: float | None = Field(
+        None, gt=0, description="Time for the whole request, in seconds."
+    )
+
+
+class ReadBody(ReadOptions):
+    """A JSON request: exactly one of `image` and `document`, base64 or a `data:` URL."""
+
+    image: str | None = Field(None, description="Base64 or data URL of an image or document.")
+    document: str | None = Field(None, description="The same as `image`, for documents.")
+
+
+class SimpleBody(ReadBody):
+    """The request of /ocr: members that it does not know are ignored."""
+
+    model_config = ConfigDict(extra="ignore")
+
+
+class SimpleAnswer(BaseModel):
+    """The answer of /ocr."""
+
+    text: str = Field(description="The text of all pages.")
+
+
+class LineOut(BaseModel):
+    text: str
+    polygon: list[tuple[float, float]] = Field(
+        description="Corners in upright source pixels, clockwise from the upper left."
+    )
+    box: tuple[float, float, float, float] = Field(description="x_min, y_min, x_max, y_max.")
+    label: str | None = Field(None, description="Kind of a region of a layout.")
+
+
+class Problem(BaseModel):
+    """RFC 9457 problem details."""
+
+    model_config = ConfigDict(extra="allow")
+
+    type: str = "about:blank"
+    title: str
+    status: int
+    code: str = Field(description="Stable code; the README lists all.")
+    detail: str
+    request_id: str
+    retry_after_s: float | None = None
+
+
+class PageOut(BaseModel):
+    index: int = Field(description="Page of the document, counted from 0.")
+    status: Literal["ok", "error"]
+    engine: str
+    text: str
+    lines: list[LineOut]
+    value: Any | None = Field(None, description="What `extract` found.")
+    width: int = Field(description="Upright source width in pixels.")
+    height: int = Field(description="Upright source height in pixels.")
+    scale: float = Field(description="Pixels shown to the model per source pixel.")
+    rotation_applied: int = Field(description="Degrees clockwise.")
+    blank: bool
+    degraded: bool
+    finish_reason: str | None
+    warnings: list[str]
+    problem: Problem | None = Field(None, description="Why the page could not be read.")
+
+
+class Usage(BaseModel):
+    pages: int
+    megapixels: float
+    prompt_tokens: int
+    output_tokens: int
+    queue_ms: float
+    engine_ms: float
+    total_ms: float
+
+
+class DocumentOut(BaseModel):
+    """The answer of /v1/ocr."""
+
+    request_id: str
+    pages_total: int = Field(description="Pages in the document, read or not.")
+    truncated: bool = Field(description="Whether a page asked for could not be read in time.")
+    pages: list[PageOut]
+    usage: Usage
+
+
+def _line_out(line: PageLine) -> LineOut:
+    return LineOut(text=line.text, polygon=list(line.polygon), box=line.box, label=line.label)
+
+
+def page_out(page: PageResult, problem: dict[str, Any] | None) -> PageOut:
+    """The page as callers see it; `problem` belongs to it where it failed."""
+    return PageOut(
+        index=page.index,
+        status=page.status,
+        engine=page.engine,
+        text=page.text,
+        lines=[_line_out(line) for line in page.lines],
+        value=page.value,
+        width=page.width,
+        height=page.height,
+        scale=page.scale,
+        rotation_applied=page.rotation_applied,
+        blank=page.blank,
+        degraded=page.degraded,
+        finish_reason=page.finish_reason,
+        warnings=list(page.warnings),
+        problem=Problem(**problem) if problem else None,
+    )

@@ -1,0 +1,253 @@
+"""The wiring: which parts a service is made of, built from settings by constructor."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass
+from importlib.metadata import version
+from typing import Any
+
+from fastapi import Depends, FastAPI
+from fastapi.exceptions import RequestValidationError
+from fastapi.security import APIKeyHeader, HTTPBearer
+from opentelemetry.sdk.trace import TracerProvider
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.types import ASGIApp
+
+from hunyuan_ocr.api.context import context_of
+from hunyuan_ocr.api.formats import FORMATS
+from hunyuan_ocr.api.keys import KeyRing
+from hunyuan_ocr.api.middleware import BodyLimits, RequestScope
+from hunyuan_ocr.api.ocr import OcrLimits, OcrRoutes
+from hunyuan_ocr.api.openapi import install_openapi
+from hunyuan_ocr.api.ops import management_app, options_router
+from hunyuan_ocr.api.problems import handle_error
+from hunyuan_ocr.documents.document import DocumentKind
+from hunyuan_ocr.documents.header import Limits
+from hunyuan_ocr.documents.prepare import Preparer
+from hunyuan_ocr.engines.base import Engine
+from hunyuan_ocr.engines.embedded import EmbeddedEngine
+from hunyuan_ocr.engines.visual_tokens import PixelBounds
+from hunyuan_ocr.engines.vllm import VllmEngine, VllmOptions
+from hunyuan_ocr.errors import OcrError
+from hunyuan_ocr.pipeline import Pipeline, PipelineLimits
+from hunyuan_ocr.settings import Settings
+from hunyuan_ocr.telemetry.metrics import Metrics
+from hunyuan_ocr.telemetry.tracing import tracer_provider
+from hunyuan_ocr.traffic.slots import ByteBudget
+
+VERSION = version("hunyuan-ocr")
+_MEGA = 1_000_000
+_LAG_PERIOD_S = 0.1
+# Some pages of a long document may be asked for; this bounds only the reading of its header.
+_DOCUMENT_PAGES_MAX = 10_000
+_DESCRIPTION = (
+    "Reads the text out of images and documents. Errors are problem+json with a stable `code`."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """A built service. `api` and `management` answer while inside `running`."""
+
+    settings: Settings
+    api: ASGIApp
+    management: ASGIApp
+    openapi: Callable[[], dict[str, Any]]
+    pipeline: Pipeline
+    engine: Engine
+    preparer: Preparer
+    metrics: Metrics
+    traces: TracerProvider
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Start the parts; on leaving stop them and give everything back."""
+        async with AsyncExitStack() as stack:
+            stack.callback(self.traces.shutdown)
+            stack.push_async_callback(self.preparer.close)
+            self.preparer.start()
+            stack.push_async_callback(self.engine.close)
+            await self.engine.start()
+            lag = asyncio.create_task(_observe_lag(self.metrics))
+            stack.push_async_callback(_stop, lag)
+            yield
+
+
+def build(settings: Settings) -> Service:
+    """Build a service; starts nothing. A second one in the same process is its own."""
+    metrics = Metrics(VERSION)
+    traces = tracer_provider(VERSION, settings.otlp_endpoint)
+    engine = build_engine(settings)
+    preparer = build_preparer(settings)
+    pipeline = build_pipeline(settings, engine, preparer, metrics)
+    routes = _api(settings, pipeline, engine)
+    api = RequestScope(
+        BodyLimits(
+            routes,
+            max_bytes=int(settings.max_body_megabytes * _MEGA),
+            timeout_s=settings.body_timeout_s,
+            budget=_body_budget(settings, metrics),
+        ),
+        metrics=metrics,
+        tracer=traces.get_tracer("hunyuan_ocr"),
+        clock=time.monotonic,
+    )
+    management = management_app(metrics, engine.refusal)
+    return Service(
+        settings=settings,
+        api=api,
+        management=management,
+        openapi=routes.openapi,
+        pipeline=pipeline,
+        engine=engine,
+        preparer=preparer,
+        metrics=metrics,
+        traces=traces,
+    )
+
+
+def build_engine(settings: Settings) -> Engine:
+    if settings.engine == "vllm":
+        return VllmEngine(vllm_options(settings), random.Random())  # noqa: S311
+    return EmbeddedEngine(
+        workers=settings.embedded_workers,
+        threads_per_worker=settings.embedded_threads_per_worker,
+        page_timeout_s=settings.page_timeout_s,
+        max_pixels=int(settings.embedded_max_megapixels * _MEGA),
+    )
+
+
+def vllm_options(settings: Settings) -> VllmOptions:
+    return VllmOptions(
+        base_url=settings.vllm_url,
+        generation=settings.vllm_generation,
+        concurrency=settings.vllm_concurrency,
+        pixels=PixelBounds(settings.vllm_min_pixels, settings.vllm_max_pixels),
+        page_pixels=settings.vllm_page_pixels,
+        encoder_tokens=settings.vllm_encoder_tokens,
+        max_output_tokens=settings.vllm_max_output_tokens,
+        hung_after_s=settings.vllm_hung_after_s,
+        isolation_check=settings.isolation_check,
+    )
+
+
+def build_preparer(settings: Settings) -> Preparer:
+    return Preparer(
+        workers=settings.decode_workers,
+        max_pages_per_worker=settings.pages_per_decode_worker,
+        page_timeout_s=settings.page_timeout_s,
+        max_memory_bytes=settings.decode_worker_memory_megabytes * _MEGA,
+    )
+
+
+def build_pipeline(
+    settings: Settings, engine: Engine, preparer: Preparer, metrics: Metrics
+) -> Pipeline:
+    limits = PipelineLimits(
+        document=Limits(
+            max_megapixels=settings.max_image_megapixels,
+            max_pages=_DOCUMENT_PAGES_MAX,
+            pdf_dpi=settings.pdf_dpi,
+        ),
+        max_pages=settings.max_pages,
+        max_waiting_pages=settings.max_waiting_pages,
+        pages_ahead=settings.decode_workers,
+        pdf_dpi=settings.pdf_dpi,
+    )
+    return Pipeline(
+        engine=engine,
+        preparer=preparer,
+        limits=limits,
+        metrics=metrics,
+        spool_directory=settings.spool_directory,
+    )
+
+
+def _api(settings: Settings, pipeline: Pipeline, engine: Engine) -> FastAPI:
+    errors: tuple[type[Exception], ...] = (
+        OcrError,
+        RequestValidationError,
+        HTTPException,
+        Exception,
+    )
+    app = FastAPI(
+        title="hunyuan-ocr",
+        version=VERSION,
+        description=_DESCRIPTION,
+        exception_handlers=dict.fromkeys(errors, handle_error),
+        redirect_slashes=False,
+    )
+    keyed = _key_dependencies(KeyRing(settings.api_keys_file))
+    limits = OcrLimits(
+        max_body_bytes=int(settings.max_body_megabytes * _MEGA),
+        max_instruction_chars=settings.max_instruction_chars,
+        timeouts_s={
+            "interactive": settings.interactive_timeout_s,
+            "standard": settings.standard_timeout_s,
+            "batch": settings.batch_timeout_s,
+        },
+    )
+    app.include_router(OcrRoutes(pipeline, limits).router, dependencies=keyed)
+    app.include_router(options_router(lambda: _options(settings, engine)), dependencies=keyed)
+    install_openapi(app)
+    return app
+
+
+def _key_dependencies(keys: KeyRing) -> list[Any]:
+    """Check the caller's key before the body is read; both header forms are documented."""
+
+    async def authenticate(request: Request) -> None:
+        context_of(request.scope).tenant = keys.tenant(request.headers)
+
+    schemes = (HTTPBearer(auto_error=False), APIKeyHeader(name="X-API-Key", auto_error=False))
+    return [Depends(dependency) for dependency in (*schemes, authenticate)]
+
+
+def _options(settings: Settings, engine: Engine) -> dict[str, Any]:
+    capabilities = engine.capabilities
+    return {
+        "engine": capabilities.engine,
+        "model": capabilities.model,
+        "tasks": sorted(capabilities.tasks),
+        "inputs": [kind.value for kind in DocumentKind],
+        "answers": list(FORMATS),
+        "limits": {
+            "max_body_megabytes": settings.max_body_megabytes,
+            "max_image_megapixels": settings.max_image_megapixels,
+            "max_pages": settings.max_pages,
+            "max_instruction_chars": settings.max_instruction_chars,
+            "body_timeout_s": settings.body_timeout_s,
+            "max_timeout_s": settings.batch_timeout_s,
+        },
+        "default_timeouts_s": {
+            "interactive": settings.interactive_timeout_s,
+            "standard": settings.standard_timeout_s,
+            "batch": settings.batch_timeout_s,
+        },
+    }
+
+
+def _body_budget(settings: Settings, metrics: Metrics) -> ByteBudget:
+    budget = ByteBudget(int(settings.max_bodies_megabytes * _MEGA))
+    metrics.body_bytes.set_function(lambda: budget.held)
+    return budget
+
+
+async def _observe_lag(metrics: Metrics) -> None:
+    loop = asyncio.get_running_loop()
+    while True:
+        due = loop.time() + _LAG_PERIOD_S
+        await asyncio.sleep(_LAG_PERIOD_S)
+        metrics.loop_lag_seconds.observe(max(0.0, loop.time() - due))
+
+
+async def _stop(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task

@@ -1,0 +1,1 @@
+"""Documents: what people send, and the pixels the engine sees."""

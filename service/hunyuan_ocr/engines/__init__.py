@@ -1,0 +1,1 @@
+"""Engines: whatever turns a prepared image into text, behind one protocol."""

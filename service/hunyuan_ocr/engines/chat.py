@@ -1,0 +1,131 @@
+"""The OpenAI chat format as vLLM speaks it: the request's bytes, the stream's events."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pybase64
+
+from hunyuan_ocr.engines.base import (
+    NO_USAGE,
+    EngineEvent,
+    EngineRequest,
+    Finished,
+    FinishReason,
+    TextDelta,
+    TokenUsage,
+)
+from hunyuan_ocr.errors import EngineUnavailable
+from hunyuan_ocr.tasks.catalogue import Generation
+
+# Every field is sent, since vLLM fills the missing ones from the checkpoint's own file. The
+# values are those of the model's release notes, by generation.
+SAMPLING: dict[Generation, dict[str, float | int]] = {
+    "1.0": {
+        "temperature": 0.0,
+        "top_p": 0.95,
+        "top_k": 1,
+        "seed": 1234,
+        "repetition_penalty": 1.0,
+    },
+    "1.5": {
+        "temperature": 0.0,
+        "top_p": 1.0,
+        "top_k": -1,
+        "seed": 1234,
+        "repetition_penalty": 1.08,
+    },
+}
+# Another attempt must be able to leave the loop that the first was caught in.
+_RETRY = {"temperature": 0.3, "top_p": 0.95, "top_k": 20, "repetition_penalty": 1.1}
+_FINISH: dict[str, FinishReason] = {
+    "stop": "stop",
+    "length": "length",
+    "repetition": "repetition",
+}
+_IMAGE = "\u0000image\u0000"
+
+
+def sampling(generation: Generation, attempt: int) -> dict[str, float | int]:
+    """The sampling fields of attempt 0, 1, …"""
+    first = SAMPLING[generation]
+    return first if attempt == 0 else first | _RETRY | {"seed": int(first["seed"]) + attempt}
+
+
+def request_body(
+    request: EngineRequest, *, model: str, generation: Generation, max_tokens: int
+) -> bytes:
+    """The JSON of a streaming chat request: empty system message, image first, then the prompt."""
+    body: dict[str, Any] = {
+        "model": model,
+        "messages": [
+            {"role": "system", "content": ""},
+            {
+                "role": "user",
+                "content": [
+                    {"type": "image_url", "image_url": {"url": _IMAGE}},
+                    {"type": "text", "text": request.prompt},
+                ],
+            },
+        ],
+        "stream": True,
+        "stream_options": {"include_usage": True},
+        "max_tokens": max_tokens,
+        **sampling(generation, request.attempt),
+    }
+    if request.priority:
+        body["priority"] = request.priority
+    if request.json_schema is not None:
+        schema = {"name": "answer", "schema": request.json_schema}
+        body["response_format"] = {"type": "json_schema", "json_schema": schema}
+    # The image is put in as it is: base64 needs no escaping, and megabytes need no scanning.
+    before, after = json.dumps(body, ensure_ascii=False).split(json.dumps(_IMAGE))
+    image = pybase64.b64encode(request.image.data)
+    prefix = f'"data:{request.image.media_type};base64,'.encode()
+    return b"".join((before.encode(), prefix, image, b'"', after.encode()))
+
+
+class ChatStream:
+    """Turns the bytes of an SSE answer into engine events."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+        self._finish: FinishReason | None = None
+        self._usage = NO_USAGE
+        self.done = False
+
+    def feed(self, data: bytes) -> Iterator[EngineEvent]:
+        """Yield what `data` completes; after the last, `Finished`, `done` is true.
+
+        Raises EngineUnavailable for an error that the engine sends in mid-stream.
+        """
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        for line in lines:
+            if line.startswith(b"data:"):
+                yield from self._event(line[5:].strip())
+
+    def _event(self, payload: bytes) -> Iterator[EngineEvent]:
+        if payload == b"[DONE]":
+            if self._finish is not None:
+                self.done = True
+                yield Finished(self._finish, self._usage)
+            return
+        chunk = json.loads(payload)
+        if "error" in chunk:
+            raise EngineUnavailable("the engine failed while it was reading the page")
+        if usage := chunk.get("usage"):
+            self._usage = TokenUsage(usage["prompt_tokens"], usage["completion_tokens"])
+        for choice in chunk.get("choices", ()):
+            if text := choice["delta"].get("content"):
+                yield TextDelta(text)
+            if reason := choice.get("finish_reason"):
+                self._finish = _finish_reason(reason)
+
+
+def _finish_reason(reason: str) -> FinishReason:
+    """Raises EngineUnavailable for an end that is none, such as `abort` and `error`."""
+    if reason not in _FINISH:
+        raise EngineUnavailable("the engine gave up on the page")
+    return _FINISH[reason]

@@ -1,0 +1,66 @@
+"""Is the engine alive and getting on? Judged from scrapes of its metrics, without I/O."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import Enum
+
+_SAMPLE = re.compile(
+    r"^(vllm:iteration_tokens_total_count|vllm:num_requests_running|vllm:num_requests_waiting"
+    r"|process_start_time_seconds)(?:\{[^}]*\})? (\S+)$",
+    re.MULTILINE,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSample:
+    """One scrape: steps since start, requests in the engine, and which process it was."""
+
+    iterations: float
+    requests: float
+    process_start_s: float
+
+
+def read_sample(metrics_text: str) -> EngineSample:
+    """Read a scrape of vLLM's /metrics; several engines in one process add up."""
+    totals: dict[str, float] = {}
+    for name, value in _SAMPLE.findall(metrics_text):
+        totals[name] = totals.get(name, 0.0) + float(value)
+    return EngineSample(
+        iterations=totals.get("vllm:iteration_tokens_total_count", 0.0),
+        requests=totals.get("vllm:num_requests_running", 0.0)
+        + totals.get("vllm:num_requests_waiting", 0.0),
+        process_start_s=totals.get("process_start_time_seconds", 0.0),
+    )
+
+
+class Pulse(Enum):
+    """What the last samples say."""
+
+    UP = "up"
+    RESTARTED = "restarted"
+    HUNG = "hung"
+
+
+class Heartbeat:
+    """vLLM's /health stays 200 while its core hangs; steps that stop while work waits do not lie."""
+
+    def __init__(self, hung_after_s: float) -> None:
+        self._hung_after_s = hung_after_s
+        self._last: EngineSample | None = None
+        self._progress_at_s = 0.0
+
+    def observe(self, now_s: float, sample: EngineSample) -> Pulse:
+        """Take in a sample. The first one, and the first of another process, say RESTARTED."""
+        last, self._last = self._last, sample
+        if last is None or sample.process_start_s != last.process_start_s:
+            self._progress_at_s = now_s
+            return Pulse.RESTARTED
+        if sample.iterations != last.iterations or sample.requests == 0:
+            self._progress_at_s = now_s
+        return Pulse.HUNG if now_s - self._progress_at_s >= self._hung_after_s else Pulse.UP
+
+    def forget(self) -> None:
+        """The engine went away: whatever answers next counts as another process."""
+        self._last = None

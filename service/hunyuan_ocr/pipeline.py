@@ -1,0 +1,302 @@
+"""The way of a page, from the bytes a caller sent to the lines of its text.
+
+Every route and the command line walk this one path; each step takes a value and returns one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import Literal, TypeVar
+
+from hunyuan_ocr.documents.document import (
+    Document,
+    DocumentInfo,
+    PreparedPage,
+    PrepareOptions,
+)
+from hunyuan_ocr.documents.geometry import Polygon, bounds, clamp
+from hunyuan_ocr.documents.header import Limits
+from hunyuan_ocr.documents.pages import parse_pages
+from hunyuan_ocr.documents.prepare import Preparer, spooled
+from hunyuan_ocr.documents.sniff import sniff
+from hunyuan_ocr.engines.base import NO_USAGE, Engine, Line, TokenUsage
+from hunyuan_ocr.errors import (
+    DeadlineExceeded,
+    OcrError,
+    QueueFull,
+    TaskUnsupported,
+)
+from hunyuan_ocr.recognise import OnText, Recognition, TextEvent, recognise
+from hunyuan_ocr.tasks.catalogue import Task
+from hunyuan_ocr.tasks.prompts import TaskRequest
+from hunyuan_ocr.telemetry.metrics import Metrics
+from hunyuan_ocr.telemetry.stages import Stage, StageRecorder
+from hunyuan_ocr.traffic.slots import Slots
+
+T = TypeVar("T")
+# A page shown to the model below half its size may lose small print: callers are told.
+DOWNSCALED_BELOW = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineLimits:
+    """What one request may ask for; `pages_ahead` are prepared while others are in the engine."""
+
+    document: Limits
+    max_pages: int
+    max_waiting_pages: int
+    pages_ahead: int
+    pdf_dpi: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReadRequest:
+    """One document to read. `deadline` is a time of the event loop's clock, in seconds."""
+
+    data: bytes
+    task: TaskRequest
+    deadline: float
+    request_id: str
+    pages: str | None = None
+    password: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PageLine:
+    """A line of text or region of a layout, then with its `label`.
+
+    `polygon` in upright source pixels, clockwise from the upper left.
+    """
+
+    text: str
+    polygon: Polygon
+    label: str | None = None
+
+    @property
+    def box(self) -> tuple[float, float, float, float]:
+        """(x_min, y_min, x_max, y_max) in upright source pixels."""
+        return bounds(self.polygon)
+
+
+@dataclass(frozen=True, slots=True)
+class PageResult:
+    """What came of one page; `index` counts from 0 and sizes are upright source pixels."""
+
+    index: int
+    status: Literal["ok", "error"]
+    engine: str
+    text: str = ""
+    lines: tuple[PageLine, ...] = ()
+    value: object | None = None
+    width: int = 0
+    height: int = 0
+    scale: float = 1.0
+    rotation_applied: int = 0
+    blank: bool = False
+    degraded: bool = False
+    finish_reason: str | None = None
+    warnings: tuple[str, ...] = ()
+    usage: TokenUsage = NO_USAGE
+    error: OcrError | None = None
+
+
+OnPageText = Callable[[int, TextEvent], Awaitable[None]]
+
+
+@dataclass(slots=True)
+class Reading:
+    """An admitted document: iterate `results` for its pages as they finish.
+
+    No page is begun before that. Set `on_text` first to hear the text of each page, by its
+    index, as it is generated.
+    """
+
+    pages_total: int
+    selected: tuple[int, ...]
+    results: AsyncIterator[PageResult] = field(init=False)
+    on_text: OnPageText | None = None
+
+
+class Pipeline:
+    """Owns the order of the steps; the work is done by what it is given."""
+
+    def __init__(
+        self,
+        *,
+        engine: Engine,
+        preparer: Preparer,
+        limits: PipelineLimits,
+        metrics: Metrics,
+        spool_directory: Path,
+    ) -> None:
+        self._engine = engine
+        self._preparer = preparer
+        self._limits = limits
+        self._metrics = metrics
+        self._spool_directory = spool_directory
+        concurrency = engine.capabilities.concurrency
+        self._pages_at_once = concurrency + limits.pages_ahead
+        self._page_slots = Slots(self._pages_at_once)
+        self._engine_slots = Slots(concurrency)
+        metrics.pages_waiting.set_function(lambda: self._page_slots.waiting)
+        metrics.pages_in_flight.set_function(lambda: self._engine_slots.held)
+
+    @asynccontextmanager
+    async def open(self, request: ReadRequest, stages: StageRecorder) -> AsyncIterator[Reading]:
+        """Admit a document and start reading it; leaving the block stops what is unfinished.
+
+        Raises the OcrError of whatever refuses the document as a whole. A page's own error is
+        an item of `results`.
+        """
+        self._admit(request.task)
+        document = Document(sniff(request.data), request.data, password=request.password)
+        async with spooled(document, self._spool_directory) as document:
+            with stages.stage(Stage.INSPECT):
+                info = await self._inspect(document, request)
+            selected = parse_pages(request.pages, len(info.pages), self._limits.max_pages)
+            reading = Reading(len(info.pages), selected)
+            job = partial(self._page, document, request, stages, reading)
+            jobs = (partial(job, index) for index in selected)
+            async with aclosing(as_they_finish(jobs, self._pages_at_once)) as reading.results:
+                yield reading
+
+    def _admit(self, task: TaskRequest) -> None:
+        capabilities = self._engine.capabilities
+        if refusal := self._engine.refusal():
+            raise refusal
+        if task.task not in capabilities.tasks:
+            raise TaskUnsupported(f"the {capabilities.engine} engine does not do {task.task!s}")
+        if self._page_slots.waiting >= self._limits.max_waiting_pages:
+            raise QueueFull(f"{self._page_slots.waiting} pages are waiting", retry_after_s=2.0)
+
+    async def _inspect(self, document: Document, request: ReadRequest) -> DocumentInfo:
+        try:
+            async with asyncio.timeout_at(request.deadline):
+                return await self._preparer.inspect(document, self._limits.document)
+        except TimeoutError:
+            raise DeadlineExceeded("the document was not opened within its time") from None
+
+    async def _page(
+        self,
+        document: Document,
+        request: ReadRequest,
+        stages: StageRecorder,
+        reading: Reading,
+        index: int,
+    ) -> PageResult:
+        on_text = partial(reading.on_text, index) if reading.on_text else None
+        try:
+            async with asyncio.timeout_at(request.deadline):
+                result = await self._read(document, index, request, stages, on_text)
+        except TimeoutError:
+            result = self._failed(index, DeadlineExceeded())
+        except OcrError as error:
+            result = self._failed(index, error)
+        self._count(request.task.task, result)
+        return result
+
+    async def _read(
+        self,
+        document: Document,
+        index: int,
+        request: ReadRequest,
+        stages: StageRecorder,
+        on_text: OnText | None,
+    ) -> PageResult:
+        """Prepare the page while others hold the engine, read it, map its boxes back."""
+        async with self._page_slots.hold(stages.stage(Stage.QUEUE)):
+            with stages.stage(Stage.PREPARE):
+                page = await self._preparer.prepare(document, index, self._prepare_options())
+            async with self._engine_slots.hold(stages.stage(Stage.QUEUE)):
+                with stages.stage(Stage.ENGINE):
+                    recognition = await recognise(
+                        self._engine,
+                        page.image,
+                        request.task,
+                        generation=self._engine.capabilities.generation,
+                        request_id=f"{request.request_id}-{index}",
+                        max_output_tokens=self._engine.capabilities.max_output_tokens,
+                        on_text=on_text,
+                    )
+        return self._result(index, page, recognition)
+
+    def _prepare_options(self) -> PrepareOptions:
+        capabilities = self._engine.capabilities
+        return PrepareOptions(
+            max_pixels=capabilities.max_pixels,
+            min_pixels=capabilities.min_pixels,
+            encoding=capabilities.encoding,
+            accepts=capabilities.accepts,
+            max_source_megapixels=self._limits.document.max_megapixels,
+            pdf_dpi=self._limits.pdf_dpi,
+        )
+
+    def _result(self, index: int, page: PreparedPage, read: Recognition) -> PageResult:
+        scale = min(page.placement.scale_x, page.placement.scale_y)
+        shrunk = ("downscaled",) if scale < DOWNSCALED_BELOW else ()
+        return PageResult(
+            index=index,
+            status="ok",
+            engine=self._engine.capabilities.engine,
+            text=read.text,
+            lines=tuple(_in_source(line, page) for line in read.lines),
+            value=read.value,
+            width=page.source.width,
+            height=page.source.height,
+            scale=round(scale, 4),
+            rotation_applied=page.rotation_applied,
+            blank=page.blank,
+            finish_reason=read.finish_reason,
+            warnings=(*read.warnings, *shrunk),
+            usage=read.usage,
+        )
+
+    def _failed(self, index: int, error: OcrError) -> PageResult:
+        return PageResult(
+            index=index, status="error", engine=self._engine.capabilities.engine, error=error
+        )
+
+    def _count(self, task: Task, result: PageResult) -> None:
+        outcome = result.error.code if result.error else "ok"
+        self._metrics.pages.labels(task, result.engine, outcome).inc()
+        self._metrics.megapixels.inc(result.width * result.height / 1e6)
+        self._metrics.tokens.labels("prompt").inc(result.usage.prompt)
+        self._metrics.tokens.labels("output").inc(result.usage.output)
+
+
+def _in_source(line: Line, page: PreparedPage) -> PageLine:
+    mapped = (page.placement.to_source(point) for point in line.polygon)
+    polygon = clamp(mapped, page.source.width, page.source.height)
+    return PageLine(line.text, tuple((round(x, 1), round(y, 1)) for x, y in polygon), line.label)
+
+
+async def as_they_finish(
+    jobs: Iterable[Callable[[], Awaitable[T]]], limit: int
+) -> AsyncGenerator[T]:
+    """Run jobs, `limit` at once, and yield their values as they finish.
+
+    A slow consumer holds back the jobs not started yet; closing the generator cancels those that
+    run and waits until they are gone.
+    """
+    running: set[asyncio.Future[T]] = set()
+    waiting = iter(jobs)
+    try:
+        while True:
+            running.update(
+                asyncio.ensure_future(job()) for job in islice(waiting, limit - len(running))
+            )
+            if not running:
+                return
+            done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+            for finished in done:
+                yield finished.result()
+    finally:
+        for job in running:
+            job.cancel()
+        await asyncio.gather(*running, return_exceptions=True)

@@ -1,0 +1,170 @@
+"""Settings: environment variables with the prefix `HYOCR_`, read once, frozen.
+
+The prefix is not `HUNYUAN_OCR_`, because Kubernetes injects `HUNYUAN_OCR_PORT` and friends
+for a Service of that name. The table in docs/settings.md is generated from this class.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field, ValidationError
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from hunyuan_ocr.tasks.catalogue import Generation
+
+PREFIX = "HYOCR_"
+
+
+class SettingsError(ValueError):
+    """The environment does not make valid settings; the message says what to fix."""
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0))
+
+
+class Settings(BaseSettings):
+    """Every knob of the service; units stand in the names."""
+
+    model_config = SettingsConfigDict(env_prefix=PREFIX, frozen=True, extra="forbid")
+
+    # Where it listens
+    host: str = Field("127.0.0.1", description="Address the API listens on; 0.0.0.0 in a pod.")
+    port: int = Field(7860, ge=0, le=65535, description="Port of the API and the web page.")
+    management_host: str = Field(
+        "127.0.0.1", description="Address of the management port (probes and metrics)."
+    )
+    management_port: int = Field(
+        9180, ge=0, le=65535, description="Management port; never expose it to callers."
+    )
+
+    # The engine
+    engine: Literal["embedded", "vllm"] = Field(
+        "embedded", description="Which engine reads pages: `embedded` (CPU) or `vllm`."
+    )
+    embedded_workers: int = Field(
+        default_factory=_cores, ge=1, le=256, description="Processes of the embedded engine."
+    )
+    embedded_threads_per_worker: int = Field(
+        1, ge=1, le=64, description="Threads in each process of the embedded engine."
+    )
+    embedded_max_megapixels: float = Field(
+        4.0, gt=0, le=50, description="Larger pages are scaled down to this for the CPU engine."
+    )
+
+    vllm_url: str = Field(
+        "http://127.0.0.1:8000", description="Where vLLM listens; on the pod's own loopback."
+    )
+    vllm_generation: Generation = Field(
+        "1.5", description="Release of HunyuanOCR served, which decides prompts and sampling."
+    )
+    vllm_concurrency: int = Field(
+        16, ge=1, le=4096, description="Pages in vLLM at once; its --max-num-seqs."
+    )
+    vllm_min_pixels: int = Field(
+        512 * 512, ge=1024, description="`min_pixels` of the model's preprocessor_config.json."
+    )
+    vllm_max_pixels: int = Field(
+        2048 * 2048, ge=1024, description="`max_pixels` of the model's preprocessor_config.json."
+    )
+    vllm_page_pixels: int = Field(
+        1024 * 1024, ge=1024, description="Pages are scaled down to this many pixels for vLLM."
+    )
+    vllm_encoder_tokens: int = Field(
+        8192, ge=64, description="Tokens one image may take; vLLM's --max-num-batched-tokens."
+    )
+    vllm_max_output_tokens: int = Field(
+        4096, ge=1, description="Longest answer to a page, where the context leaves that much."
+    )
+    vllm_hung_after_s: float = Field(
+        10.0, gt=0, description="vLLM is taken for hung when it makes no step for this long."
+    )
+    isolation_check: Literal["enforce", "warn"] = Field(
+        "enforce",
+        description="Whether vLLM must pass the isolation self-test; `warn` is for benchmarks.",
+    )
+
+    # Preparing pages
+    decode_workers: int = Field(
+        default_factory=_cores, ge=1, le=64, description="Processes that decode and render pages."
+    )
+    decode_worker_memory_megabytes: int = Field(
+        2048, ge=256, description="Address space each decode process may use above its start."
+    )
+    pages_per_decode_worker: int = Field(
+        500, ge=1, description="Pages after which a decode process is replaced by a fresh one."
+    )
+    page_timeout_s: float = Field(
+        60.0, gt=0, le=600, description="Longest that one step of one page may take a worker."
+    )
+    pdf_dpi: int = Field(200, ge=36, le=600, description="Resolution PDF pages are rendered at.")
+    spool_directory: Path = Field(
+        default_factory=lambda: Path(tempfile.gettempdir()),
+        description="Where documents of several pages wait on disk while they are read.",
+    )
+
+    # Limits on what enters
+    max_body_megabytes: float = Field(
+        64.0, gt=0, le=1024, description="Largest request body, counted while it arrives."
+    )
+    max_bodies_megabytes: float = Field(
+        512.0, gt=0, description="All request bodies in memory together; beyond it callers wait."
+    )
+    body_timeout_s: float = Field(30.0, gt=0, description="Longest that a body may take to arrive.")
+    max_image_megapixels: float = Field(
+        64.0, gt=0, le=1000, description="Largest page, judged by its header before decoding."
+    )
+    max_pages: int = Field(500, ge=1, description="Most pages read for one request.")
+    max_instruction_chars: int = Field(
+        2000, ge=0, description="Longest instruction, field name or language hint."
+    )
+    max_waiting_pages: int = Field(
+        256, ge=0, description="Pages that may wait for the engine; one more is refused with 429."
+    )
+
+    # Time
+    interactive_timeout_s: float = Field(
+        30.0, gt=0, description="Default time for a whole interactive request."
+    )
+    standard_timeout_s: float = Field(
+        60.0, gt=0, description="Default time for a whole standard request."
+    )
+    batch_timeout_s: float = Field(
+        600.0, gt=0, description="Default for batch, and the longest `timeout_s` a caller may ask."
+    )
+    shutdown_grace_s: int = Field(
+        30, ge=0, description="How long pages in flight may finish after SIGTERM."
+    )
+
+    # Who may call
+    api_keys_file: Path | None = Field(
+        None, description="File of salted key hashes (`hunyuan-ocr new-key`); unset: no keys."
+    )
+
+    # Seeing it
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        "info", description="Least level of the JSON log lines."
+    )
+    otlp_endpoint: str | None = Field(
+        None, description="OTLP/HTTP collector for traces, e.g. http://collector:4318; unset: none."
+    )
+
+
+def load_settings() -> Settings:
+    """Read the process's environment.
+
+    Raises SettingsError naming every variable that is unknown or has a bad value.
+    """
+    known = {PREFIX + name.upper() for name in Settings.model_fields}
+    given = {key.upper() for key in os.environ if key.upper().startswith(PREFIX)}
+    if unknown := sorted(given - known):
+        raise SettingsError(f"unknown setting {', '.join(unknown)}; see docs/settings.md")
+    try:
+        return Settings()
+    except ValidationError as error:
+        problems = [f"{PREFIX}{str(e['loc'][0]).upper()}: {e['msg']}" for e in error.errors()]
+        raise SettingsError("; ".join(problems)) from None

@@ -1,0 +1,1 @@
+"""Tasks: what can be asked of a page, how it is asked, how answers are read."""

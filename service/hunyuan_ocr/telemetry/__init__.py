@@ -1,0 +1,1 @@
+"""Telemetry: what is measured, traced and logged; never what a page says."""

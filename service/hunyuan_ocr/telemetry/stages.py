@@ -1,0 +1,53 @@
+"""The stages of a page's way, and the one recorder that times them.
+
+A stage has one name, used alike in code, span, metric label, log field and Server-Timing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+
+from opentelemetry.trace import Tracer
+
+from hunyuan_ocr.telemetry.metrics import Metrics
+
+
+class Stage(StrEnum):
+    RECEIVE = "receive"
+    INSPECT = "inspect"
+    QUEUE = "queue"
+    PREPARE = "prepare"
+    ENGINE = "engine"
+    ANSWER = "answer"
+
+
+class StageRecorder:
+    """Times the stages of one request; a stage that runs for many pages adds up."""
+
+    def __init__(self, metrics: Metrics, tracer: Tracer, clock: Callable[[], float]) -> None:
+        self._metrics = metrics
+        self._tracer = tracer
+        self._clock = clock
+        self.seconds: dict[Stage, float] = {}
+
+    @contextmanager
+    def stage(self, stage: Stage) -> Iterator[None]:
+        """Record a span, a histogram sample and the request's own sum for what runs inside."""
+        started = self._clock()
+        # Exceptions are not recorded on the span: their messages may quote a caller's bytes.
+        with self._tracer.start_as_current_span(stage, record_exception=False):
+            try:
+                yield
+            finally:
+                elapsed = self._clock() - started
+                self.seconds[stage] = self.seconds.get(stage, 0.0) + elapsed
+                self._metrics.stage_seconds.labels(stage).observe(elapsed)
+
+    def milliseconds(self, stage: Stage) -> float:
+        return round(self.seconds.get(stage, 0.0) * 1e3, 1)
+
+    def server_timing(self) -> str:
+        """The value of a Server-Timing header, durations in milliseconds."""
+        return ", ".join(f"{stage};dur={s * 1e3:.1f}" for stage, s in self.seconds.items())

@@ -1,0 +1,1 @@
+"""Traffic: who gets the engine, and when to say no."""

@@ -1,0 +1,117 @@
+"""A real server process for tests: `hunyuan-ocr serve` on ports of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+START_TIMEOUT_S = 60.0
+
+
+@dataclass(frozen=True)
+class Server:
+    """A running server; `log` is the file its JSON lines go to."""
+
+    url: str
+    management_url: str
+    log: Path
+    pid: int
+
+    def client(self, **headers: str) -> httpx.Client:
+        return httpx.Client(base_url=self.url, headers=headers, timeout=120)
+
+    def log_lines(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.log.read_text("utf-8").splitlines()]
+
+    def log_of(self, request_id: str, wait_s: float = 5.0) -> dict[str, Any]:
+        """The request's own log line; it is written after the answer was sent."""
+        deadline = time.monotonic() + wait_s
+        while time.monotonic() < deadline:
+            for line in self.log_lines():
+                if line["message"] == "request" and line["request_id"] == request_id:
+                    return line
+            time.sleep(0.05)
+        raise AssertionError(f"no log line for {request_id}")
+
+    def metric(self, name: str) -> float:
+        """The sum over all label values of a sample name."""
+        text = httpx.get(f"{self.management_url}/metrics").text
+        values = re.findall(rf"^{re.escape(name)}(?:{{[^}}]*}})? (\S+)", text, re.MULTILINE)
+        assert values, f"no metric {name}"
+        return sum(map(float, values))
+
+    def rss_megabytes(self) -> float:
+        status = Path(f"/proc/{self.pid}/status").read_text()
+        found = re.search(r"VmRSS:\s+(\d+) kB", status)
+        assert found
+        return int(found[1]) / 1e3
+
+    def peak_rss_megabytes(self) -> float:
+        status = Path(f"/proc/{self.pid}/status").read_text()
+        found = re.search(r"VmHWM:\s+(\d+) kB", status)
+        assert found
+        return int(found[1]) / 1e3
+
+
+def free_ports(count: int) -> list[int]:
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in sockets]
+
+
+@contextlib.contextmanager
+def running_server(folder: Path, **settings: object) -> Iterator[Server]:
+    """Start a server with `settings`, wait until it is ready, stop it with SIGTERM.
+
+    A server that does not leave by itself within a few seconds fails the test.
+    """
+    port, management_port = free_ports(2)
+    given = {"port": port, "management_port": management_port, **settings}
+    env = {k: v for k, v in os.environ.items() if not k.startswith("HYOCR_")}
+    env |= {f"HYOCR_{name.upper()}": str(value) for name, value in given.items()}
+    log = folder / f"server-{port}.log"
+    with log.open("wb") as stderr:
+        process = subprocess.Popen(
+            [Path(sys.executable).parent / "hunyuan-ocr", "serve"], env=env, stderr=stderr
+        )
+    server = Server(
+        f"http://127.0.0.1:{port}", f"http://127.0.0.1:{management_port}", log, process.pid
+    )
+    try:
+        _wait_until_ready(server, process)
+        yield server
+    finally:
+        process.send_signal(signal.SIGTERM)
+        try:
+            code = process.wait(timeout=20)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+            raise
+    assert code == 0, log.read_text("utf-8")[-2000:]
+
+
+def _wait_until_ready(server: Server, process: subprocess.Popen[bytes]) -> None:
+    deadline = time.monotonic() + START_TIMEOUT_S
+    while time.monotonic() < deadline:
+        assert process.poll() is None, server.log.read_text("utf-8")[-2000:]
+        with contextlib.suppress(httpx.TransportError):
+            if httpx.get(f"{server.management_url}/readyz").status_code == 200:
+                return
+        time.sleep(0.1)
+    raise AssertionError("the server did not become ready")

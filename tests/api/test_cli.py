@@ -1,0 +1,97 @@
+"""The command line as a person uses it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.api.server import Server
+from tests.pictures import LINES, picture, png_bytes
+
+TEXT = "\n".join(LINES)
+
+
+def run(*arguments: object, **env: str) -> subprocess.CompletedProcess[str]:
+    command = [str(Path(sys.executable).parent / "hunyuan-ocr"), *map(str, arguments)]
+    clean = {k: v for k, v in os.environ.items() if not k.startswith("HYOCR_")}
+    return subprocess.run(
+        command, capture_output=True, text=True, env=clean | env, timeout=120, check=False
+    )
+
+
+@pytest.fixture
+def scan(tmp_path: Path) -> Path:
+    path = tmp_path / "scan.png"
+    path.write_bytes(png_bytes())
+    return path
+
+
+def test_read_here_prints_the_text(scan: Path) -> None:
+    done = run("read", scan)
+    assert (done.returncode, done.stdout) == (0, TEXT + "\n"), done.stderr
+
+
+def test_read_by_a_server_writes_files_beside(server: Server, scan: Path, tmp_path: Path) -> None:
+    pages = tmp_path / "pages.pdf"
+    first, second = picture(["Page one 1"])[0], picture(["Page two 2"])[0]
+    first.save(pages, save_all=True, append_images=[second])
+    answers = tmp_path / "answers"
+    done = run("read", scan, pages, "--server", server.url, "--format", "json", "--output", answers)
+    assert done.returncode == 0, done.stderr
+    assert json.loads((answers / "scan.png.json").read_text())[0]["text"] == TEXT
+    read = json.loads((answers / "pages.pdf.json").read_text())
+    assert [page["text"] for page in read] == ["Page one 1", "Page two 2"]
+
+
+def test_a_file_that_cannot_be_read_does_not_cost_the_others(
+    server: Server, scan: Path, tmp_path: Path
+) -> None:
+    bad = tmp_path / "bad.png"
+    bad.write_bytes(b"not a picture")
+    done = run("read", bad, scan, "--server", server.url)
+    assert done.returncode == 1
+    assert "unsupported_format" in done.stderr
+    assert done.stdout == TEXT + "\n"
+
+
+def test_no_server_there(scan: Path) -> None:
+    done = run("read", scan, "--server", "http://127.0.0.1:1")
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+
+
+def test_check() -> None:
+    done = run("check", HYOCR_EMBEDDED_WORKERS="1", HYOCR_DECODE_WORKERS="1")
+    assert (done.returncode, "ready" in done.stdout) == (0, True), done.stderr
+
+
+def test_bad_settings_are_named() -> None:
+    done = run("check", HYOCR_PORT="high", HYOCR_MAX_PAGES="0")
+    assert done.returncode == 2
+    assert "HYOCR_PORT" in done.stderr
+    assert "HYOCR_MAX_PAGES" in done.stderr
+    done = run("serve", HYOCR_MAX_PAGE="5")
+    assert done.returncode == 2
+    assert "HYOCR_MAX_PAGE" in done.stderr
+
+
+def test_new_key() -> None:
+    done = run("new-key", "billing")
+    key, entry = done.stdout.split()
+    assert key.startswith("billing.")
+    assert entry.startswith("billing:")
+    assert key.split(".")[1] not in entry
+    assert run("new-key", "a.b").returncode == 2
+
+
+def test_help_shows_examples() -> None:
+    for command in ("serve", "read", "new-key"):
+        done = run(command, "--help")
+        assert done.returncode == 0
+        assert "xample" in done.stdout
+    assert run("--version").stdout.strip()
