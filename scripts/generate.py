@@ -35,10 +35,11 @@ def settings_table() -> str:
 
 def errors_table() -> str:
     """Every code with its status and what the caller should do."""
-    rows = ["| status | code | meaning | what to do |", "|---|---|---|---|"]
-    for error in sorted(error_classes(), key=lambda e: (e.status, e.code)):
-        rows.append(f"| {error.status} | `{error.code}` | {error.title} | {error.advice} |")
-    return "\n".join(rows)
+    rows = (
+        f"| {error.status} | `{error.code}` | {error.title} | {error.advice} |"
+        for error in sorted(error_classes(), key=lambda e: (e.status, e.code))
+    )
+    return "\n".join(("| status | code | meaning | what to do |", "|---|---|---|---|", *rows))
 
 
 def readme() -> str:

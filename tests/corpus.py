@@ -7,27 +7,22 @@ engine finds it hard.
 
 from __future__ import annotations
 
-import io
 import random
 import string
 import unicodedata
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from itertools import islice
-from pathlib import Path
 
-import numpy as np
-from PIL import Image, ImageDraw, ImageFilter, ImageFont
+from PIL import Image, ImageDraw
 from rapidfuzz.distance import Levenshtein
 
-FIXTURES = Path(__file__).parent / "fixtures"
+from tests.paper import FIXTURES, Box, Font, Sheet, blank, font, noisy, photographed, skewed
+
 CLEAN_KINDS = ("zh", "en", "mixed", "invoice", "digits")
 HARD_KINDS = ("small_print", "two_column", "table", "skew", "noise", "phone")
 KINDS = CLEAN_KINDS + HARD_KINDS
-
-Box = tuple[float, float, float, float]
-Font = ImageFont.FreeTypeFont
 
 _CHINESE_FONTS = ("TestHeiA", "TestHeiB")
 _LATIN_FONTS = ("TestSans", "TestGrotesque", "TestSerif")
@@ -73,41 +68,6 @@ def character_error_rate(expected: str, got: str, *, strict: bool = False) -> fl
 
 def _normalise(text: str) -> str:
     return " ".join(unicodedata.normalize("NFKC", text).split())
-
-
-@dataclass(slots=True)
-class _Sheet:
-    """White paper and what has been written on it."""
-
-    image: Image.Image
-    lines: list[tuple[str, Box]] = field(default_factory=list)
-
-    def write(self, x: float, y: float, text: str, font: Font, ink: int = 0) -> Box:
-        """Write a line with its upper left corner at (x, y) and note where its ink is."""
-        box = self.draw(x, y, text, font, ink)
-        self.lines.append((text, box))
-        return box
-
-    def write_row(self, xs: list[float], y: float, cells: list[str], font: Font) -> None:
-        """Write cells at `xs`; together they are one line."""
-        boxes = [self.draw(x, y, cell, font) for x, cell in zip(xs, cells, strict=True)]
-        lefts, tops, rights, ends = zip(*boxes, strict=True)
-        self.lines.append((" ".join(cells), (min(lefts), min(tops), max(rights), max(ends))))
-
-    def draw(self, x: float, y: float, text: str, font: Font, ink: int = 0) -> Box:
-        pen = ImageDraw.Draw(self.image)
-        pen.text((x, y), text, fill=(ink, ink, ink), font=font)
-        return pen.textbbox((x, y), text, font=font)
-
-
-def _sheet(width: int, height: int) -> _Sheet:
-    return _Sheet(Image.new("RGB", (width, height), "white"))
-
-
-@cache
-def font(name: str, size_px: int) -> Font:
-    """A font of the fixtures at a size in pixels."""
-    return ImageFont.truetype(FIXTURES / "fonts" / f"{name}.ttf", size_px)
 
 
 @cache
@@ -200,7 +160,7 @@ def _numbers(rng: random.Random, width: float, face: Font) -> Iterator[str]:
 Writing = Callable[[random.Random, float, Font], Iterator[str]]
 
 
-def _fill(sheet: _Sheet, rng: random.Random, area: Box, text: Writing, face: Font) -> None:
+def _fill(sheet: Sheet, rng: random.Random, area: Box, text: Writing, face: Font) -> None:
     """Fill an area with lines of text from its top."""
     left, top, right, bottom = area
     pitch = face.size * rng.uniform(1.35, 1.9)
@@ -211,22 +171,22 @@ def _fill(sheet: _Sheet, rng: random.Random, area: Box, text: Writing, face: Fon
 
 def _prose(
     rng: random.Random, text: Writing, fonts: tuple[str, ...], sizes: tuple[int, int] = (18, 34)
-) -> _Sheet:
-    sheet = _sheet(rng.randrange(640, 1100, 4), rng.randrange(420, 800, 4))
+) -> Sheet:
+    sheet = blank(rng.randrange(640, 1100, 4), rng.randrange(420, 800, 4))
     margin = rng.randint(24, 60)
     area = (margin, margin, sheet.image.width - margin, sheet.image.height - margin)
     _fill(sheet, rng, area, text, font(rng.choice(fonts), rng.randint(*sizes)))
     return sheet
 
 
-def _any_prose(rng: random.Random, sizes: tuple[int, int] = (18, 34)) -> _Sheet:
+def _any_prose(rng: random.Random, sizes: tuple[int, int] = (18, 34)) -> Sheet:
     if rng.random() < 0.5:
         return _prose(rng, _chinese, _CHINESE_FONTS, sizes)
     return _prose(rng, _english, _LATIN_FONTS, sizes)
 
 
-def _invoice(rng: random.Random) -> _Sheet:
-    sheet = _sheet(900, rng.randrange(560, 700))
+def _invoice(rng: random.Random) -> Sheet:
+    sheet = blank(900, rng.randrange(560, 700))
     name, size = rng.choice(_CHINESE_FONTS), rng.randint(18, 24)
     face, title = font(name, size), font(name, size + 12)
     heading = rng.choice(["增值税普通发票", "销售清单", "电子发票（普通发票）", "收据"])
@@ -257,12 +217,12 @@ def _invoice(rng: random.Random) -> _Sheet:
     return sheet
 
 
-def _table(rng: random.Random) -> _Sheet:
+def _table(rng: random.Random) -> Sheet:
     columns, rows = rng.randint(3, 5), rng.randint(5, 10)
     name, size = rng.choice(_BOTH), rng.randint(16, 24)
     face, chinese = font(name, size), name in _CHINESE_FONTS
     cell_width, pitch = 180, int(size * rng.uniform(1.7, 2.3))
-    sheet = _sheet(columns * cell_width + 80, rows * pitch + 80)
+    sheet = blank(columns * cell_width + 80, rows * pitch + 80)
     words = ["数量", "单价", "金额", "日期", "名称", "规格", "单位", "备注", "税率", "编号"]
     pen = ImageDraw.Draw(sheet.image)
     for row in range(rows):
@@ -283,8 +243,8 @@ def _table(rng: random.Random) -> _Sheet:
     return sheet
 
 
-def _two_column(rng: random.Random) -> _Sheet:
-    sheet = _sheet(rng.randrange(960, 1200, 4), rng.randrange(560, 800, 4))
+def _two_column(rng: random.Random) -> Sheet:
+    sheet = blank(rng.randrange(960, 1200, 4), rng.randrange(560, 800, 4))
     chinese = rng.random() < 0.5
     text: Writing = _chinese if chinese else _english
     name = rng.choice(_CHINESE_FONTS if chinese else _LATIN_FONTS)
@@ -301,89 +261,7 @@ def _two_column(rng: random.Random) -> _Sheet:
     return sheet
 
 
-# What happens to paper
-
-
-def _skew(rng: random.Random) -> _Sheet:
-    sheet = _any_prose(rng)
-    angle = np.deg2rad(rng.choice([-1, 1]) * rng.uniform(1, 6))
-    width, height = sheet.image.size
-    cos, sin = np.cos(angle), np.sin(angle)
-    new_w = int(width * cos + height * abs(sin)) + 1
-    new_h = int(height * cos + width * abs(sin)) + 1
-    forward = np.array(
-        [
-            [cos, -sin, new_w / 2 - cos * width / 2 + sin * height / 2],
-            [sin, cos, new_h / 2 - sin * width / 2 - cos * height / 2],
-            [0, 0, 1],
-        ]
-    )
-    return _project(sheet, forward, (new_w, new_h), (255, 255, 255))
-
-
-def _project(
-    sheet: _Sheet, forward: np.ndarray, size: tuple[int, int], paper: tuple[int, int, int]
-) -> _Sheet:
-    """Move the page and its boxes by a 3x3 homography from old pixels to new ones."""
-    back = np.linalg.inv(forward)
-    back /= back[2, 2]
-    image = sheet.image.transform(
-        size,
-        Image.Transform.PERSPECTIVE,
-        [float(value) for value in back.flatten()[:8]],
-        Image.Resampling.BICUBIC,
-        fillcolor=paper,
-    )
-    moved = []
-    for text, (left, top, right, end) in sheet.lines:
-        corners = [(left, top, 1), (right, top, 1), (right, end, 1), (left, end, 1)]
-        points = np.array(corners, float) @ forward.T
-        xs, ys = points[:, 0] / points[:, 2], points[:, 1] / points[:, 2]
-        moved.append((text, (float(xs.min()), float(ys.min()), float(xs.max()), float(ys.max()))))
-    return _Sheet(image, moved)
-
-
-def _noise(rng: random.Random) -> _Sheet:
-    sheet = _any_prose(rng)
-    pixels = np.asarray(sheet.image, np.float32)
-    dice = np.random.default_rng(rng.getrandbits(32))
-    pixels = 255 - (255 - pixels) * np.float32(rng.uniform(0.5, 0.9))  # grey ink
-    pixels += dice.normal(0, rng.uniform(8, 30), pixels.shape).astype(np.float32)
-    specks = dice.random(pixels.shape[:2])
-    pixels[specks < 0.004] = 0
-    pixels[specks > 0.996] = 255
-    return _Sheet(Image.fromarray(pixels.clip(0, 255).astype(np.uint8)), sheet.lines)
-
-
-def _phone(rng: random.Random) -> _Sheet:
-    sheet = _any_prose(rng, (22, 36))
-    width, height = sheet.image.size
-    corners = [(0, 0), (width, 0), (width, height), (0, height)]
-    shift = 0.04 * min(width, height)
-    seen = [
-        (x + 40 + rng.uniform(-shift, shift), y + 40 + rng.uniform(-shift, shift))
-        for x, y in corners
-    ]
-    sheet = _project(sheet, _homography(corners, seen), (width + 80, height + 80), (90, 80, 70))
-    image = sheet.image.filter(ImageFilter.GaussianBlur(rng.uniform(0.4, 1.1)))
-    light = np.linspace(rng.uniform(0.6, 1), rng.uniform(0.6, 1), image.width)[None, :, None]
-    pixels = np.asarray(image, np.float32) * light
-    buffer = io.BytesIO()
-    Image.fromarray(pixels.astype(np.uint8)).save(buffer, "JPEG", quality=rng.randint(40, 80))
-    return _Sheet(Image.open(buffer).convert("RGB"), sheet.lines)
-
-
-def _homography(old: list[tuple[int, int]], new: list[tuple[float, float]]) -> np.ndarray:
-    """The 3x3 matrix that takes four points to four others."""
-    rows, goal = [], []
-    for (x, y), (u, v) in zip(old, new, strict=True):
-        rows += [[x, y, 1, 0, 0, 0, -u * x, -u * y], [0, 0, 0, x, y, 1, -v * x, -v * y]]
-        goal += [u, v]
-    solved = np.linalg.solve(np.array(rows, float), np.array(goal, float))
-    return np.append(solved, 1.0).reshape(3, 3)
-
-
-_DRAW: dict[str, Callable[[random.Random], _Sheet]] = {
+_DRAW: dict[str, Callable[[random.Random], Sheet]] = {
     "zh": lambda rng: _prose(rng, _chinese, _CHINESE_FONTS),
     "en": lambda rng: _prose(rng, _english, _LATIN_FONTS),
     "mixed": lambda rng: _prose(rng, _mixed, _CHINESE_FONTS),
@@ -392,7 +270,7 @@ _DRAW: dict[str, Callable[[random.Random], _Sheet]] = {
     "small_print": lambda rng: _any_prose(rng, (10, 13)),
     "two_column": _two_column,
     "table": _table,
-    "skew": _skew,
-    "noise": _noise,
-    "phone": _phone,
+    "skew": lambda rng: skewed(_any_prose(rng), rng),
+    "noise": lambda rng: noisy(_any_prose(rng), rng),
+    "phone": lambda rng: photographed(_any_prose(rng, (22, 36)), rng),
 }

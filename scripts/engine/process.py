@@ -69,16 +69,20 @@ def members(engine: Running) -> list[int]:
     return sorted(found)
 
 
-def start(command: list[str], variables: dict[str, str], log: Path) -> tuple[int, int]:
-    """Start `command` as a group of its own; (pid, start ticks)."""
+def start(command: list[str], variables: dict[str, str], log: Path) -> subprocess.Popen[bytes]:
+    """Start `command` as the leader of a group of its own."""
     with log.open("wb") as output:
-        child = subprocess.Popen(
+        return subprocess.Popen(
             command, env=variables, cwd="/", stdin=subprocess.DEVNULL,
             stdout=output, stderr=subprocess.STDOUT, start_new_session=True,
         )  # fmt: skip
+
+
+def started_ticks(child: subprocess.Popen[bytes]) -> int:
+    """When it started, in clock ticks since boot; `child` has not been waited for."""
     stat = _stat(child.pid)
-    assert stat is not None  # our own child, not yet waited for
-    return child.pid, stat[2]
+    assert stat is not None  # a zombie at worst
+    return stat[2]
 
 
 def stop(engine: Running) -> None:

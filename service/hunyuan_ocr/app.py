@@ -24,6 +24,7 @@ from hunyuan_ocr.api.formats import FORMATS
 from hunyuan_ocr.api.keys import KeyRing
 from hunyuan_ocr.api.middleware import BodyLimits, RequestScope
 from hunyuan_ocr.api.ocr import OcrLimits, OcrRoutes
+from hunyuan_ocr.api.openai import OpenAiRoutes
 from hunyuan_ocr.api.openapi import install_openapi
 from hunyuan_ocr.api.ops import management_app, options_router
 from hunyuan_ocr.api.problems import handle_error
@@ -194,6 +195,14 @@ def _api(settings: Settings, pipeline: Pipeline, engine: Engine) -> FastAPI:
         },
     )
     app.include_router(OcrRoutes(pipeline, limits).router, dependencies=keyed)
+    if isinstance(engine, VllmEngine):
+        chat = OpenAiRoutes(
+            pipeline,
+            engine,
+            max_image_megapixels=settings.max_image_megapixels,
+            timeout_s=settings.batch_timeout_s,
+        )
+        app.include_router(chat.router, dependencies=keyed)
     app.include_router(options_router(lambda: _options(settings, engine)), dependencies=keyed)
     install_openapi(app)
     return app

@@ -34,7 +34,7 @@ from hunyuan_ocr.errors import (
 )
 from hunyuan_ocr.recognise import OnText, Recognition, TextEvent, recognise
 from hunyuan_ocr.tasks.catalogue import Task
-from hunyuan_ocr.tasks.prompts import TaskRequest
+from hunyuan_ocr.tasks.prompts import TaskRequest, build_prompt
 from hunyuan_ocr.telemetry.metrics import Metrics
 from hunyuan_ocr.telemetry.stages import Stage, StageRecorder
 from hunyuan_ocr.traffic.slots import Slots
@@ -166,14 +166,35 @@ class Pipeline:
             async with aclosing(as_they_finish(jobs, self._pages_at_once)) as reading.results:
                 yield reading
 
-    def _admit(self, task: TaskRequest) -> None:
-        capabilities = self._engine.capabilities
+    @asynccontextmanager
+    async def turn(self, stages: StageRecorder) -> AsyncIterator[None]:
+        """Hold the engine for a request that is passed through without being prepared here."""
+        self._check_queue()
+        async with (
+            self._page_slots.hold(stages.stage(Stage.QUEUE)),
+            self._engine_slots.hold(stages.stage(Stage.QUEUE)),
+        ):
+            with stages.stage(Stage.ENGINE):
+                yield
+
+    def count_tokens(self, usage: TokenUsage) -> None:
+        self._metrics.tokens.labels("prompt").inc(usage.prompt)
+        self._metrics.tokens.labels("output").inc(usage.output)
+
+    def _check_queue(self) -> None:
         if refusal := self._engine.refusal():
             raise refusal
-        if task.task not in capabilities.tasks:
-            raise TaskUnsupported(f"the {capabilities.engine} engine does not do {task.task!s}")
         if self._page_slots.waiting >= self._limits.max_waiting_pages:
             raise QueueFull(f"{self._page_slots.waiting} pages are waiting", retry_after_s=2.0)
+
+    def _admit(self, task: TaskRequest) -> None:
+        capabilities = self._engine.capabilities
+        if task.task not in capabilities.tasks:
+            raise TaskUnsupported(f"the {capabilities.engine} engine does not do {task.task!s}")
+        if task.has_words and not capabilities.prompted:
+            raise TaskUnsupported(f"the {capabilities.engine} engine follows no instruction")
+        build_prompt(task, capabilities.generation)  # refuses a task that asks for nothing
+        self._check_queue()
 
     async def _inspect(self, document: Document, request: ReadRequest) -> DocumentInfo:
         try:
@@ -266,8 +287,7 @@ class Pipeline:
         outcome = result.error.code if result.error else "ok"
         self._metrics.pages.labels(task, result.engine, outcome).inc()
         self._metrics.megapixels.inc(result.width * result.height / 1e6)
-        self._metrics.tokens.labels("prompt").inc(result.usage.prompt)
-        self._metrics.tokens.labels("output").inc(result.usage.output)
+        self.count_tokens(result.usage)
 
 
 def _in_source(line: Line, page: PreparedPage) -> PageLine:

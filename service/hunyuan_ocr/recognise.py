@@ -58,11 +58,12 @@ OnText = Callable[[TextEvent], Awaitable[None]]
 class Recognition:
     """What was read on a page.
 
-    `lines` in pixels of the prepared image. `value` is the JSON of an extract: with `fields` exactly these keys, null
-    for those not on the page. `usage` is the sum over all attempts. Warnings, in the order they
-    came up: `repetition` (fell into a loop; `finish_reason` tells whether the text is cut for
-    it), `figures_only` (read again as plain text), `schema_retry` (the first JSON did not fit),
-    `retried` (with any of these, if the page was read again), `truncated` (cut at the token limit).
+    `lines` in pixels of the prepared image. `value` is the JSON of an extract: with `fields`
+    exactly these keys, null for those not on the page. `usage` is the sum over all attempts.
+    Warnings, in the order they came up: `repetition` (fell into a loop; `finish_reason` tells
+    whether the text is cut for it), `figures_only` (read again as plain text), `schema_retry`
+    (the first JSON did not fit), `retried` (with any of these, if the page was read again),
+    `truncated` (cut at the token limit).
     """
 
     text: str

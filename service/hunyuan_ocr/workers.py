@@ -14,7 +14,7 @@ import resource
 import signal
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from concurrent.futures.process import BrokenProcessPool
 from typing import Any, TypeVar, TypeVarTuple
 
@@ -28,6 +28,8 @@ Ts = TypeVarTuple("Ts")
 _PR_SET_PDEATHSIG = 1
 # A task's clock starts when its worker has taken it; a new worker gets this long to be born.
 _BIRTH_ALLOWANCE_S = 30.0
+_REBIRTH_PAUSE_S = 0.05
+_CANCEL_GRACE_S = 0.5
 
 
 def initialise(nice: int, max_memory_bytes: int | None) -> None:
@@ -82,7 +84,7 @@ class WorkerPool:
         self._idle: asyncio.LifoQueue[ProcessPool | None] = asyncio.LifoQueue()
         self._slots: set[ProcessPool] = set()
         self._running: set[asyncio.Future[Any]] = set()
-        self._retiring: set[asyncio.Task[None]] = set()
+        self._background: set[asyncio.Task[None]] = set()
         self._closed = False
 
     def start(self) -> None:
@@ -93,23 +95,32 @@ class WorkerPool:
     async def run(self, function: Callable[[*Ts], T], *args: *Ts, timeout_s: float) -> T:
         """Run `function(*args)` in the next free worker and return what it returns.
 
-        `timeout_s` counts from the moment a worker has taken the task. Cancelling kills the
-        worker at work; while still waiting for a free one it costs nothing.
+        `timeout_s` counts from the moment a worker has taken the task. Cancelling gives a task
+        that runs a moment to end by itself, which is cheaper than a new worker, then kills it;
+        while still waiting for a free worker it costs nothing.
 
         Raises what `function` raised where that is an `OcrError`; else `DeadlineExceeded` (its
         time ran out), `PageFailed` (it crashed, ran out of memory or raised anything else), or
         `Unavailable` (the pool is closed).
         """
-        slot = await self._take()
-        try:
-            value, error = await self._attempt(slot, (function, args), timeout_s)
-        except BaseException:
-            self._replace(slot)
-            raise
-        self._put_back(slot)
-        if error is not None:
-            raise error
-        return value  # type: ignore[no-any-return]
+        for _ in range(self._workers + 1):
+            slot, future = await self._begin((function, args), timeout_s)
+            try:
+                value, error = await self._result(future, timeout_s)
+            except BrokenProcessPool:
+                self._replace(slot)  # its process had died idle: the task was never begun
+                continue
+            except asyncio.CancelledError:
+                self._in_background(self._let_finish(slot, future))
+                raise
+            except BaseException:
+                self._replace(slot)
+                raise
+            self._put_back(slot)
+            if error is not None:
+                raise error
+            return value  # type: ignore[no-any-return]
+        raise PageFailed
 
     async def close(self) -> None:
         """Kill all workers; tasks in flight fail with `Unavailable`. Idempotent."""
@@ -119,36 +130,51 @@ class WorkerPool:
             future.cancel()
         for slot in tuple(self._slots):
             self._retire(slot)
-        await asyncio.gather(*self._retiring)
+        while self._background:
+            await asyncio.gather(*self._background)
 
-    async def _take(self) -> ProcessPool:
-        slot = await self._idle.get()
-        if slot is None:
-            self._idle.put_nowait(None)
-            raise Unavailable("The service is shutting down.")
-        if not _is_alive(slot):  # an idle worker was killed from outside
-            self._retire(slot)
-            slot = self._new_slot()
-        return slot
-
-    async def _attempt(self, slot: ProcessPool, call: tuple[Any, ...], timeout_s: float) -> Any:
-        future: asyncio.Future[Any] | None = None
-        try:
-            future = asyncio.wrap_future(slot.schedule(_call, args=call, timeout=timeout_s))
+    async def _begin(
+        self, call: tuple[Any, ...], timeout_s: float
+    ) -> tuple[ProcessPool, asyncio.Future[Any]]:
+        """Hand `call` to an idle worker; one that was killed while idle is replaced first."""
+        while True:
+            slot = await self._idle.get()
+            if slot is None:
+                self._idle.put_nowait(None)
+                raise Unavailable("The service is shutting down.")
+            try:
+                job = slot.schedule(_call, args=call, timeout=timeout_s)
+            except (BrokenProcessPool, RuntimeError):
+                self._replace(slot)
+                await asyncio.sleep(_REBIRTH_PAUSE_S)
+                continue
+            future = asyncio.wrap_future(job)
             self._running.add(future)
+            future.add_done_callback(self._running.discard)
+            return slot, future
+
+    async def _result(self, future: asyncio.Future[Any], timeout_s: float) -> Any:
+        try:
             async with asyncio.timeout(timeout_s + _BIRTH_ALLOWANCE_S):
-                return await future
+                # Shielded, because cancelling the future itself kills the worker at once.
+                return await asyncio.shield(future)
         except TimeoutError as error:
             raise DeadlineExceeded from error
-        except (ProcessExpired, BrokenProcessPool, MemoryError) as error:
+        except (ProcessExpired, MemoryError) as error:
             raise PageFailed from error
         except asyncio.CancelledError:
             if self._closed and not _caller_is_cancelled():
                 raise Unavailable("The service is shutting down.") from None
             raise
-        finally:
-            if future is not None:
-                self._running.discard(future)
+
+    async def _let_finish(self, slot: ProcessPool, future: asyncio.Future[Any]) -> None:
+        """Nobody waits for this task any more: keep its worker if it ends soon."""
+        await asyncio.wait((future,), timeout=_CANCEL_GRACE_S)
+        if future.done() and not future.cancelled() and future.exception() is None:
+            self._put_back(slot)
+        else:
+            future.cancel()
+            self._replace(slot)
 
     def _new_slot(self) -> ProcessPool:
         slot = ProcessPool(
@@ -174,9 +200,12 @@ class WorkerPool:
     def _retire(self, slot: ProcessPool) -> None:
         """Kill the slot's process; waiting for its threads would block the event loop."""
         self._slots.discard(slot)
-        task = asyncio.create_task(asyncio.to_thread(_stop, slot))
-        self._retiring.add(task)
-        task.add_done_callback(self._retiring.discard)
+        self._in_background(asyncio.to_thread(_stop, slot))
+
+    def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
 
 
 def _is_alive(slot: ProcessPool) -> bool:

@@ -63,7 +63,7 @@ def test_every_image_format(client: httpx.Client, image_format: str) -> None:
 
 
 def test_lines_stand_where_they_were_drawn(client: httpx.Client) -> None:
-    image, boxes = picture()
+    image, boxes = picture(size=(800, 400))
     answer = client.post("/v1/ocr", params={"task": "spotting"}, **to_raw(saved(image, "PNG")))
     page = answer.json()["pages"][0]
     assert (page["width"], page["height"]) == image.size
@@ -123,11 +123,10 @@ def test_text_and_markdown_answers(client: httpx.Client) -> None:
 def test_ndjson_gives_a_page_a_line_as_it_finishes(client: httpx.Client) -> None:
     request = to_raw(many_pages("PDF"))
     request["headers"]["Accept"] = "application/x-ndjson"
-    arrived = []
+    arrived: list[tuple[float, dict[str, Any]]] = []
     with client.stream("POST", "/v1/ocr", **request) as response:
         assert response.headers["content-type"] == "application/x-ndjson"
-        for line in response.iter_lines():
-            arrived.append((time.monotonic(), json.loads(line)))
+        arrived.extend((time.monotonic(), json.loads(line)) for line in response.iter_lines())
     *pages, end = arrived
     assert sorted(page["text"] for _, page in pages) == sorted(t[0] for t in PAGE_TEXTS)
     assert end[1]["usage"]["pages"] == 3
@@ -165,8 +164,8 @@ def test_answers_carry_id_and_timing(client: httpx.Client, server: Server) -> No
     assert line["stages_ms"]["engine"] > 0
     assert LINES[0] not in server.log.read_text()
     for insane in ("a" * 65, "a b", "ä", "<script>"):
-        headers = {"X-Request-Id": insane.encode("utf-8").decode("latin-1")}
-        answered = client.get("/v1/options", headers=headers).headers["x-request-id"]
+        given_bytes = {b"X-Request-Id": insane.encode()}
+        answered = client.get("/v1/options", headers=given_bytes).headers["x-request-id"]
         assert answered != insane
         assert len(answered) == 16
 
@@ -185,7 +184,7 @@ async def test_64_pages_at_once_each_reach_their_own_caller(server: Server) -> N
     async with httpx.AsyncClient(base_url=server.url, timeout=120, limits=limits) as client:
         texts = await asyncio.gather(*(ask(client, code) for code in codes))
     for code, text in zip(codes, texts, strict=True):
-        assert text == f"Code {code}"
+        assert text.replace(" ", "") == f"Code{code}"
 
 
 def test_leaving_stops_the_work(server: Server) -> None:

@@ -1,6 +1,6 @@
 """Real engines for the tests, brought up and ended through the lane's own command line.
 
-Each needs 3 GB: the one under test stays for the session, the others only while their tests run.
+Each needs 3 GB: the one under test stays for the whole run, the others only while their tests do.
 """
 
 from __future__ import annotations

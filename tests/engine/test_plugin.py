@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import random
+import subprocess
+from pathlib import Path
 
 import aiohttp
 import pytest
 
+from hunyuan_ocr.engines import vllm_plugin
 from hunyuan_ocr.engines.isolation import CodedPage, contains, new_pages
-from tests.engine.conftest import Engine
+from scripts.engine import install
+from tests.engine.conftest import Engine, lane
 from tests.engine.vllm_client import PROMPT, Client, connect
+
+REAL_CLASSES = Path(__file__).parent / "checks" / "real_classes.py"
 
 IMAGE_START = "<｜hy_place▁holder▁no▁100｜>"
 IMAGE_END = "<｜hy_place▁holder▁no▁101｜>"
@@ -29,6 +36,10 @@ STRINGS = (
     IMAGE_START + IMAGE_END,
     IMAGE_END * 5,
     IMAGE_END + IMAGE_START,
+    IMAGE,
+    IMAGE * 3,
+    IMAGE_START + IMAGE,
+    IMAGE_START + IMAGE + IMAGE_END,
     *OTHERS,
     *(IMAGE_START + other for other in OTHERS),
 )
@@ -70,6 +81,21 @@ def test_every_process_says_what_it_patched(native_engine: Engine) -> None:
     assert any("image positions" in line for line in patched)
     assert any("row guard" in line for line in patched)
     assert len(patched) == len(set(patched))  # once a process
+
+
+@pytest.mark.parametrize(("version", "checks"), [("0.28.0", ["positions"]), ("0.32.0", [])])
+def test_vllms_own_classes_are_guarded_and_agree(
+    tmp_path: Path, version: str, checks: list[str]
+) -> None:
+    lane("install", "--version", version)
+    python = install.environment(install.default_cache(), version) / "bin" / "python"
+    vllm_plugin.install(tmp_path)
+    subprocess.run(
+        [str(python), "-W", "ignore", str(REAL_CLASSES), *checks],
+        check=True,
+        env=os.environ | {"PYTHONPATH": str(tmp_path)},
+        cwd=tmp_path,
+    )
 
 
 class TestShiftedRows:

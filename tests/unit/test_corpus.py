@@ -7,7 +7,8 @@ from itertools import islice
 import pytest
 from fontTools.ttLib import TTFont
 
-from tests.corpus import FIXTURES, KINDS, character_error_rate, pages
+from tests.corpus import KINDS, character_error_rate, pages
+from tests.paper import FIXTURES
 
 
 @pytest.mark.parametrize("kind", KINDS)

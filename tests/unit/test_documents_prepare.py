@@ -207,12 +207,16 @@ async def test_every_page_of_a_tiff_is_reached(tmp_path: Path) -> None:
             prepare(by_path, 3, ENCODE)
 
 
+def spooled_file(document: Document) -> tuple[bytes, int]:
+    """Its bytes and its permissions."""
+    assert document.path is not None
+    return document.path.read_bytes(), document.path.stat().st_mode & 0o777
+
+
 async def test_the_spool_file_is_private_and_removed(tmp_path: Path) -> None:
     async def use() -> None:
         async with spooled(Document(DocumentKind.PDF, b"abc"), tmp_path) as document:
-            assert document.path is not None
-            assert document.path.read_bytes() == b"abc"
-            assert document.path.stat().st_mode & 0o777 == 0o600
+            assert spooled_file(document) == (b"abc", 0o600)
             raise KeyError
 
     with pytest.raises(KeyError):

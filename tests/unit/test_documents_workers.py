@@ -221,13 +221,13 @@ async def preparer_of(workers: int, **options: Any) -> AsyncIterator[Preparer]:
 
 
 async def test_eight_pdf_pages_at_once_are_each_the_right_page(tmp_path: Path) -> None:
-    async with spooled(Document(DocumentKind.PDF, files.pdf_pages(8)), tmp_path) as document:
-        async with preparer_of(2) as preparer:
-            info = await preparer.inspect(document, LIMITS)
-            assert info.pages == (PageSize(400, 200),) * 8
-            pages = await asyncio.gather(
-                *(preparer.prepare(document, index, OPTIONS) for index in range(8))
-            )
+    sent = Document(DocumentKind.PDF, files.pdf_pages(8))
+    async with spooled(sent, tmp_path) as document, preparer_of(2) as preparer:
+        info = await preparer.inspect(document, LIMITS)
+        assert info.pages == (PageSize(400, 200),) * 8
+        pages = await asyncio.gather(
+            *(preparer.prepare(document, index, OPTIONS) for index in range(8))
+        )
     for index, page in enumerate(pages):
         with Image.open(BytesIO(page.image.data)) as image:
             assert image.getpixel((200, 100)) == files.page_colour(index)

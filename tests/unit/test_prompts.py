@@ -6,9 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hunyuan_ocr.engines.base import Generation
 from hunyuan_ocr.errors import InvalidField
-from hunyuan_ocr.tasks.catalogue import Task
+from hunyuan_ocr.tasks.catalogue import Generation, Task
 from hunyuan_ocr.tasks.prompts import PROMPTS, TaskRequest, build_prompt, field_names
 from hunyuan_ocr.tasks.special_tokens import neutralise
 

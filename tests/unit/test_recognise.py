@@ -22,8 +22,6 @@ from hunyuan_ocr.engines.base import (
     TokenUsage,
 )
 from hunyuan_ocr.errors import AnswerInvalid, EngineUnavailable, InvalidField
-from hunyuan_ocr.tasks.catalogue import Task
-from hunyuan_ocr.tasks.prompts import TaskRequest
 from hunyuan_ocr.recognise import (
     Recognition,
     TextEvent,
@@ -31,6 +29,8 @@ from hunyuan_ocr.recognise import (
     TextRestart,
     recognise,
 )
+from hunyuan_ocr.tasks.catalogue import Task
+from hunyuan_ocr.tasks.prompts import TaskRequest
 
 IMAGE = PreparedImage(b"", "image/png", width=200, height=50)
 Script = Sequence[EngineEvent | Exception]

@@ -20,6 +20,7 @@ from hunyuan_ocr.api.openapi import read_operation
 from hunyuan_ocr.api.schemas import Priority, ReadBody, ReadOptions, SimpleBody
 from hunyuan_ocr.errors import InvalidField
 from hunyuan_ocr.pipeline import Pipeline, ReadRequest
+from hunyuan_ocr.tasks import extract
 from hunyuan_ocr.tasks.prompts import TaskRequest
 from hunyuan_ocr.telemetry.stages import Stage
 
@@ -68,7 +69,7 @@ class OcrRoutes:
     def _read_request(
         self, data: bytes, options: ReadOptions, context: RequestContext
     ) -> ReadRequest:
-        self._check_lengths(options)
+        self._check(options)
         timeouts_s = self._limits.timeouts_s
         timeout_s = min(
             options.timeout_s or timeouts_s[options.priority or "standard"], timeouts_s["batch"]
@@ -91,7 +92,11 @@ class OcrRoutes:
             password=options.password,
         )
 
-    def _check_lengths(self, options: ReadOptions) -> None:
+    def _check(self, options: ReadOptions) -> None:
+        if options.json_schema is not None and (
+            problems := extract.schema_problems(options.json_schema)
+        ):
+            raise InvalidField(f"json_schema: {problems[0]}")
         longest = max(map(len, (options.instruction or "", *options.fields)))
         if longest > self._limits.max_instruction_chars:
             raise InvalidField(

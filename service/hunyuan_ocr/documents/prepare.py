@@ -139,13 +139,12 @@ async def spooled(document: Document, directory: Path) -> AsyncIterator[Document
         yield document
         return
     descriptor, name = tempfile.mkstemp(prefix="page-", dir=directory)  # mode 0600
-    path = Path(name)
     try:
         with os.fdopen(descriptor, "wb") as file:
             await asyncio.to_thread(file.write, document.data)
-        yield replace(document, path=path)
+        yield replace(document, path=Path(name))
     finally:
-        path.unlink(missing_ok=True)
+        os.unlink(name)
 
 
 def _by_path(document: Document) -> Document:

@@ -79,6 +79,7 @@ class Capabilities:
     """What an engine can do and how it wants its images.
 
     Images in a format of `accepts` may be forwarded untouched, others arrive as `encoding`.
+    `prompted` says that it follows words: instructions, hints, target languages.
     """
 
     engine: str
@@ -90,6 +91,7 @@ class Capabilities:
     max_output_tokens: int
     concurrency: int
     accepts: frozenset[DocumentKind] = frozenset()
+    prompted: bool = True
     generation: Generation = "1.5"
 
 

@@ -19,39 +19,14 @@ from hunyuan_ocr.engines.base import (
 )
 from hunyuan_ocr.errors import EngineUnavailable
 from hunyuan_ocr.tasks.catalogue import Generation
+from hunyuan_ocr.tasks.sampling import sampling
 
-# Every field is sent, since vLLM fills the missing ones from the checkpoint's own file. The
-# values are those of the model's release notes, by generation.
-SAMPLING: dict[Generation, dict[str, float | int]] = {
-    "1.0": {
-        "temperature": 0.0,
-        "top_p": 0.95,
-        "top_k": 1,
-        "seed": 1234,
-        "repetition_penalty": 1.0,
-    },
-    "1.5": {
-        "temperature": 0.0,
-        "top_p": 1.0,
-        "top_k": -1,
-        "seed": 1234,
-        "repetition_penalty": 1.08,
-    },
-}
-# Another attempt must be able to leave the loop that the first was caught in.
-_RETRY = {"temperature": 0.3, "top_p": 0.95, "top_k": 20, "repetition_penalty": 1.1}
 _FINISH: dict[str, FinishReason] = {
     "stop": "stop",
     "length": "length",
     "repetition": "repetition",
 }
 _IMAGE = "\u0000image\u0000"
-
-
-def sampling(generation: Generation, attempt: int) -> dict[str, float | int]:
-    """The sampling fields of attempt 0, 1, …"""
-    first = SAMPLING[generation]
-    return first if attempt == 0 else first | _RETRY | {"seed": int(first["seed"]) + attempt}
 
 
 def request_body(

@@ -10,16 +10,15 @@ import logging
 import math
 import os
 import sys
-import threading
 from dataclasses import dataclass
 from importlib.util import find_spec
-from multiprocessing import connection, parent_process
+from itertools import chain
 from pathlib import Path
-from signal import SIG_DFL, SIG_IGN, SIGINT, SIGTERM, signal
 from typing import TYPE_CHECKING, Any
 
 from hunyuan_ocr.engines.base import Line
 from hunyuan_ocr.engines.reading_order import Fragment, arrange
+from hunyuan_ocr.errors import EngineRejected
 
 if TYPE_CHECKING:
     import numpy as np
@@ -39,10 +38,6 @@ _MIN_CONFIDENCE = 0.5
 _VERTICAL_RATIO = 2.0
 
 
-class UnreadableImageError(ValueError):
-    """The bytes are not an image that a worker can decode."""
-
-
 @dataclass(slots=True)
 class _Models:
     detector: Any
@@ -53,32 +48,16 @@ _models: _Models | None = None
 
 
 def load(threads: int) -> None:
-    """Make this process a worker: bound to its parent, without network, models warm.
+    """Make this process a reader: without network, threads pinned, models warm.
 
     Raises FileNotFoundError where a bundled model is missing: none is ever downloaded.
     """
     global _models
-    signal(SIGINT, SIG_IGN)  # Ctrl-C is for the parent, which then closes its workers
-    signal(SIGTERM, SIG_DFL)  # a Python handler would wait for the native code to return
-    _follow_parent()
     sys.addaudithook(_forbid_network)
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ[name] = str(threads)
     _models = _load_models(threads)
     _warm()
-
-
-def _follow_parent() -> None:
-    """End this process when its parent ends, however that happens."""
-    parent = parent_process()
-    if parent is None:
-        return
-
-    def follow() -> None:
-        connection.wait([parent.sentinel])
-        os._exit(1)
-
-    threading.Thread(target=follow, name="follow-parent", daemon=True).start()
 
 
 def _forbid_network(event: str, _: tuple[object, ...]) -> None:
@@ -120,6 +99,7 @@ def _load_models(threads: int) -> _Models:
         for stage, path in model_paths().items()
     }
     given["Rec"]["rec_batch_num"] = 1  # lines of one length are rare: padding costs more
+    given["Rec"]["rec_img_shape"] = [3, 48, 120]  # shorter lines are padded to this width
     configs: Any = {
         stage: OmegaConf.create({**defaults[stage], **more}, flags={"allow_objects": True})
         for stage, more in given.items()
@@ -151,7 +131,7 @@ def _warm() -> None:
 def read_page(data: bytes, join_cells: bool) -> list[Line]:
     """Read an encoded image; polygons in its pixels, lines in reading order.
 
-    Raises UnreadableImageError.
+    Raises EngineRejected where they are no image.
     """
     import cv2
     import numpy as np
@@ -159,12 +139,14 @@ def read_page(data: bytes, join_cells: bool) -> list[Line]:
     flags = cv2.IMREAD_COLOR | cv2.IMREAD_IGNORE_ORIENTATION
     image = cv2.imdecode(np.frombuffer(data, np.uint8), flags)
     if image is None:
-        raise UnreadableImageError("the image could not be decoded")
+        raise EngineRejected("the image could not be decoded")
     return _read(image, join_cells=join_cells)
 
 
 def _read(image: Image, *, join_cells: bool) -> list[Line]:
     from rapidocr.ch_ppocr_rec import TextRecInput
+
+    from hunyuan_ocr.engines.spacing import restore_spaces
 
     if _models is None:
         raise RuntimeError("load() comes first")
@@ -172,12 +154,17 @@ def _read(image: Image, *, join_cells: bool) -> list[Line]:
     if not quads:
         return []
     crops = [_crop(image, quad) for quad in quads]
-    read = _models.recognizer(TextRecInput(img=crops))
-    fragments = [
-        Fragment(text.strip(), tuple((float(x), float(y)) for x, y in quad))
-        for quad, text, score in zip(quads, read.txts, read.scores, strict=True)
-        if text.strip() and score >= _MIN_CONFIDENCE
-    ]
+    read = _models.recognizer(TextRecInput(img=crops, return_word_box=True))
+    fragments = []
+    for quad, crop, text, score, words in zip(
+        quads, crops, read.txts, read.scores, read.word_results, strict=True
+    ):
+        if text.strip() and score >= _MIN_CONFIDENCE:
+            characters = list(chain.from_iterable(words.words))
+            columns = list(chain.from_iterable(words.word_cols))
+            polygon = tuple((float(x), float(y)) for x, y in quad)
+            spaced = restore_spaces(text.strip(), characters, columns, crop)
+            fragments.append(Fragment(spaced, polygon))
     return arrange(fragments, join_cells=join_cells)
 
 

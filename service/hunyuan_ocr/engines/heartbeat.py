@@ -44,7 +44,7 @@ class Pulse(Enum):
 
 
 class Heartbeat:
-    """vLLM's /health stays 200 while its core hangs; steps that stop while work waits do not lie."""
+    """vLLM's /health stays 200 while its core hangs; steps that stop while work waits tell."""
 
     def __init__(self, hung_after_s: float) -> None:
         self._hung_after_s = hung_after_s

@@ -36,6 +36,7 @@ PITCH_PX = 40
 FONT = Path(__file__).with_name("data") / "isolation-sans.ttf"
 
 OWN_RATIO = 0.99  # not 1: greedy decoding on a GPU depends on the batch in its last bits
+CLEAR_LOSS = 0.9  # no batch does that to an honest engine: no need to read on
 READABLE = 0.5  # below this share of codes read alone, the answers prove nothing
 
 
@@ -220,7 +221,8 @@ async def check_isolation(
 ) -> IsolationReport:
     """Read coded pages, `concurrency` at a time, until the verdict is clear or time is up.
 
-    Clear is a leak, an unreadable page set, or `min_pages` of which some shared an encoder step.
+    Clear is a foreign code, pages not even read alone, or isolation or great loss over `min_pages`.
+    A few lost codes are not: a doubtful character can fall either way with the batch.
 
     `read` gives the engine's text of a page. `shared_step` tells whether prompts read since its
     last call were prefilled in one step (None: unknown); it is called just before and just after
@@ -235,7 +237,8 @@ async def check_isolation(
         taken = [code for page in tally.pages for code in page.codes]
         pages = await asyncio.to_thread(new_pages, concurrency, rng, taken)
         await _round(tally, pages, read, shared_step)
-        enough = len(tally.pages) >= min_pages and tally.shared_rounds > 0
+        clear = _judge(tally)[0] == "isolated" or tally.own_ratio < CLEAR_LOSS
+        enough = clear and len(tally.pages) >= min_pages
         if enough or tally.foreign or not tally.readable or clock() - began >= limit_s:
             break
     verdict, detail = _judge(tally)

@@ -16,7 +16,8 @@ from hunyuan_ocr.engines.base import Line
 _TOUCHING = 0.4  # closer than this, Chinese text goes on without a space
 _CELL_GAP = 2.5  # wider than this, fragments are cells of a row, not words of a line
 _GUTTER = 1.0  # columns are at least this far apart
-_COLUMN_LINES_MIN = 3
+_COLUMN_LINES_MIN = 5
+_COLUMN_WIDTH_MIN = 8.0
 _COLUMN_FILL = 0.6  # lines of running text fill their column; cells of a table do not
 _CROSSING_SHARE = 0.25  # headings across both columns
 
@@ -128,7 +129,8 @@ def _splits(placed: list[_Placed], gutter: float) -> bool:
         if len(side) < _COLUMN_LINES_MIN:
             return False
         width = max(item.right for item in side) - min(item.left for item in side)
-        if median(item.width for item in side) < _COLUMN_FILL * width:
+        typical = median(item.width for item in side)
+        if typical < max(_COLUMN_FILL * width, _COLUMN_WIDTH_MIN * side[0].height):
             return False
     tops = [min(item.middle for item in side) for side in sides]
     ends = [max(item.middle for item in side) for side in sides]

@@ -13,12 +13,18 @@ import logging
 import random
 import time
 from collections.abc import AsyncGenerator, Callable
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Literal
 
 import aiohttp
 
-from hunyuan_ocr.documents.document import DocumentKind, ImageEncoding, PreparedImage
+from hunyuan_ocr.documents.document import (
+    DocumentKind,
+    ImageEncoding,
+    PageSize,
+    PreparedImage,
+)
 from hunyuan_ocr.engines.base import (
     Capabilities,
     EngineEvent,
@@ -34,7 +40,7 @@ from hunyuan_ocr.engines.isolation import (
     check_isolation,
     prefills_shared,
 )
-from hunyuan_ocr.engines.visual_tokens import PixelBounds, pixels_within
+from hunyuan_ocr.engines.visual_tokens import ASPECT_MAX, PixelBounds, pixels_within
 from hunyuan_ocr.engines.vllm_http import VllmHttp, refused
 from hunyuan_ocr.errors import (
     EngineStarting,
@@ -48,6 +54,7 @@ from hunyuan_ocr.tasks.prompts import TaskRequest, build_prompt
 
 _log = logging.getLogger(__name__)
 
+_CHAT = "/v1/chat/completions"
 _POLL_PERIOD_S = 1.0
 _POLL_TIMEOUT_S = 3.0
 _HUNG_RETRY_AFTER_S = 10.0
@@ -57,6 +64,10 @@ _SELF_TEST_OUTPUT_TOKENS = 128
 # The chat template around image and prompt takes fewer tokens than this.
 _TEMPLATE_TOKENS = 32
 _OUTPUT_TOKENS_MIN = 64
+
+
+def _headers(request_id: str) -> dict[str, str]:
+    return {"Content-Type": "application/json", "X-Request-Id": request_id}
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,9 +153,8 @@ class VllmEngine:
             generation=self._options.generation,
             max_tokens=self._output_budget(request),
         )
-        headers = {"Content-Type": "application/json", "X-Request-Id": request.request_id}
         chat = ChatStream()
-        async with self.http.post("/v1/chat/completions", body, headers) as response:
+        async with self.http.post(_CHAT, body, _headers(request.request_id)) as response:
             if response.status != 200:
                 raise refused(response.status)
             while not chat.done:
@@ -153,6 +163,24 @@ class VllmEngine:
                     raise EngineUnavailable("the engine's answer broke off")
                 for event in chat.feed(data):
                     yield event
+
+    def forward(
+        self, body: bytes, request_id: str
+    ) -> AbstractAsyncContextManager[aiohttp.ClientResponse]:
+        """Send a chat request as it is; its answer of any status, as `VllmHttp.post`.
+
+        Raises what pages are refused with now.
+        """
+        if self._refusal is not None:
+            raise self._refusal
+        return self.http.post(_CHAT, body, _headers(request_id))
+
+    def check_image(self, image: PageSize) -> None:
+        """Raise ImageTooLarge for an image that vLLM would refuse, or die of."""
+        if self._options.pixels.tokens(image.width, image.height) > self._options.encoder_tokens:
+            raise ImageTooLarge("the image takes more tokens than the engine's encoder holds")
+        if max(image.width, image.height) > ASPECT_MAX * min(image.width, image.height):
+            raise ImageTooLarge(f"the image is longer than {ASPECT_MAX} times its width")
 
     def _output_budget(self, request: EngineRequest) -> int:
         """Tokens left for the answer. Raises ImageTooLarge where the prompt leaves too few.

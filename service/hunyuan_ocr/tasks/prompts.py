@@ -89,6 +89,11 @@ class TaskRequest:
     target_language: str | None = None
     language_hint: str | None = None
 
+    @property
+    def has_words(self) -> bool:
+        """Whether it asks for more than the task's name says."""
+        return bool(self.instruction or self.target_language)
+
 
 def field_names(request: TaskRequest) -> tuple[str, ...]:
     """The names to extract: the fields, else the top-level properties of the schema."""

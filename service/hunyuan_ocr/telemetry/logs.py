@@ -11,6 +11,8 @@ from types import TracebackType
 from typing import Any
 
 LOGGER = "hunyuan_ocr"
+# Libraries that put pieces of a request's body into their messages.
+_QUOTING = ("python_multipart.multipart", "PIL.TiffImagePlugin")
 
 
 def _frames(trace: TracebackType | None) -> list[str]:
@@ -40,8 +42,8 @@ def configure_logging(level: str) -> None:
     """Send our log lines, and the server's, to standard error as JSON. For a process of ours."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter())
-    for name in (LOGGER, "uvicorn", "aiohttp"):
-        logger = logging.getLogger(name)
-        logger.handlers = [handler]
-        logger.setLevel(level.upper())
-        logger.propagate = False
+    logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
+    for name in (LOGGER, "uvicorn"):
+        logging.getLogger(name).setLevel(level.upper())
+    for name in _QUOTING:
+        logging.getLogger(name).disabled = True
