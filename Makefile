@@ -37,6 +37,24 @@ run: $(VENV)/.run ## Serve on port 7860 with the embedded CPU engine
 test: $(VENV)/.dev lint ## Check style and types, run the unit and API tests
 	$(BIN)/pytest
 
+LANE := $(PYTHON) scripts/engine/lane.py
+
+.PHONY: engine-up
+engine-up: ## Start the real engine (vLLM on the CPU, tiny checkpoint) on port 8000
+	$(LANE) install --version 0.28.0
+	$(LANE) up --version 0.28.0 --port 8000
+
+.PHONY: engine-down
+engine-down: ## End the engine that engine-up started
+	$(LANE) down --port 8000
+
+.PHONY: test-engine
+test-engine: $(VENV)/.dev ## Run the tests against real vLLM; installs it outside the checkout
+	$(LANE) install --version 0.28.0
+	$(LANE) install --version 0.32.0
+	command -v nginx >/dev/null || { apt-get update -qq && apt-get install -y -qq nginx-light; }
+	$(BIN)/pytest tests/engine
+
 .PHONY: lint
 lint: $(VENV)/.dev ## Check style, types, layers and generated files
 	$(BIN)/ruff format --check .

@@ -9,6 +9,7 @@ import sys
 FIGURES = {
     "cer": "benchmarks.cer",
     "mixed-up": "benchmarks.mixed_up",
+    "isolation": "benchmarks.isolation",
     "overhead": "benchmarks.overhead",
 }
 

@@ -75,8 +75,8 @@ def free_ports(count: int) -> list[int]:
 
 
 @contextlib.contextmanager
-def running_server(folder: Path, **settings: object) -> Iterator[Server]:
-    """Start a server with `settings`, wait until it is ready, stop it with SIGTERM.
+def running_server(folder: Path, *, probe: str = "readyz", **settings: object) -> Iterator[Server]:
+    """Start a server with `settings`, wait until `probe` says yes, stop it with SIGTERM.
 
     A server that does not leave by itself within a few seconds fails the test.
     """
@@ -93,7 +93,7 @@ def running_server(folder: Path, **settings: object) -> Iterator[Server]:
         f"http://127.0.0.1:{port}", f"http://127.0.0.1:{management_port}", log, process.pid
     )
     try:
-        _wait_until_ready(server, process)
+        _wait(server, process, probe)
         yield server
     finally:
         process.send_signal(signal.SIGTERM)
@@ -106,12 +106,14 @@ def running_server(folder: Path, **settings: object) -> Iterator[Server]:
     assert code == 0, log.read_text("utf-8")[-2000:]
 
 
-def _wait_until_ready(server: Server, process: subprocess.Popen[bytes]) -> None:
+def _wait(server: Server, process: subprocess.Popen[bytes], probe: str) -> None:
     deadline = time.monotonic() + START_TIMEOUT_S
     while time.monotonic() < deadline:
         assert process.poll() is None, server.log.read_text("utf-8")[-2000:]
         with contextlib.suppress(httpx.TransportError):
-            if httpx.get(f"{server.management_url}/readyz").status_code == 200:
+            if httpx.get(f"{server.management_url}/{probe}").status_code == 200:
                 return
         time.sleep(0.1)
-    raise AssertionError("the server did not become ready")
+    raise AssertionError(
+        f"/{probe} never said yes: {httpx.get(f'{server.management_url}/{probe}').text}"
+    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from tests.api.server import Server, running_server
 
@@ -24,6 +25,7 @@ TINY = {
 
 @contextmanager
 def sidecar(folder: Path, engine_url: str, **settings: object) -> Iterator[Server]:
-    """Wait until it is ready, so through its isolation self-test, unless `ready=False`."""
-    with running_server(folder, vllm_url=engine_url, **(TINY | settings)) as server:
+    """Wait until it is ready, so through its isolation self-test, unless `probe="livez"`."""
+    given: dict[str, Any] = TINY | settings
+    with running_server(folder, vllm_url=engine_url, **given) as server:
         yield server

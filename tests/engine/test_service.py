@@ -150,9 +150,11 @@ def test_text_streams_as_it_is_generated(client: httpx.Client) -> None:
 
 def test_an_answer_cut_at_the_limit_says_so(native_engine: Engine, tmp_path: Path) -> None:
     (paper,) = invoices(1, seed=11)
-    with sidecar(tmp_path, native_engine.url, vllm_max_output_tokens=5) as server:
-        with server.client() as client:
-            page = read(client, paper)
+    with (
+        sidecar(tmp_path, native_engine.url, vllm_max_output_tokens=5) as server,
+        server.client() as client,
+    ):
+        page = read(client, paper)
     assert (page["finish_reason"], page["warnings"]) == ("length", ["truncated"])
 
 

@@ -243,7 +243,13 @@ class VllmEngine:
             return
         _log.info(
             "isolation self-test",
-            extra={"fields": {"isolation": self.isolation.verdict, "why": self.isolation.detail}},
+            extra={
+                "fields": {
+                    "isolation": self.isolation.verdict,
+                    "why": self.isolation.detail,
+                    "seconds": round(self.isolation.seconds, 3),
+                }
+            },
         )
         if self.isolation.verdict == "inconclusive":
             self._heartbeat.forget()  # so that the next poll tries again
