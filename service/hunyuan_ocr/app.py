@@ -14,7 +14,7 @@ from typing import Any
 from fastapi import Depends, FastAPI
 from fastapi.exceptions import RequestValidationError
 from fastapi.security import APIKeyHeader, HTTPBearer
-from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.trace import TracerProvider
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.types import ASGIApp
@@ -39,7 +39,7 @@ from hunyuan_ocr.errors import OcrError
 from hunyuan_ocr.pipeline import Pipeline, PipelineLimits
 from hunyuan_ocr.settings import Settings
 from hunyuan_ocr.telemetry.metrics import Metrics
-from hunyuan_ocr.telemetry.tracing import tracer_provider
+from hunyuan_ocr.telemetry.tracing import shut_down, tracer_provider
 from hunyuan_ocr.traffic.slots import ByteBudget
 
 VERSION = version("hunyuan-ocr")
@@ -70,7 +70,7 @@ class Service:
     async def running(self) -> AsyncIterator[None]:
         """Start the parts; on leaving stop them and give everything back."""
         async with AsyncExitStack() as stack:
-            stack.callback(self.traces.shutdown)
+            stack.callback(shut_down, self.traces)
             stack.push_async_callback(self.preparer.close)
             self.preparer.start()
             stack.push_async_callback(self.engine.close)
@@ -184,7 +184,8 @@ def _api(settings: Settings, pipeline: Pipeline, engine: Engine) -> FastAPI:
         exception_handlers=dict.fromkeys(errors, handle_error),
         redirect_slashes=False,
     )
-    keyed = _key_dependencies(KeyRing(settings.api_keys_file))
+    keys = KeyRing(settings.api_keys_file)
+    keyed = _key_dependencies(keys)
     limits = OcrLimits(
         max_body_bytes=int(settings.max_body_megabytes * _MEGA),
         max_instruction_chars=settings.max_instruction_chars,
@@ -196,15 +197,16 @@ def _api(settings: Settings, pipeline: Pipeline, engine: Engine) -> FastAPI:
     )
     app.include_router(OcrRoutes(pipeline, limits).router, dependencies=keyed)
     if isinstance(engine, VllmEngine):
-        chat = OpenAiRoutes(
+        openai = OpenAiRoutes(
             pipeline,
             engine,
+            keys=keys,
             max_image_megapixels=settings.max_image_megapixels,
             timeout_s=settings.batch_timeout_s,
         )
-        app.include_router(chat.router, dependencies=keyed)
+        app.router.routes += openai.routes
     app.include_router(options_router(lambda: _options(settings, engine)), dependencies=keyed)
-    install_openapi(app)
+    install_openapi(app, chat=isinstance(engine, VllmEngine))
     return app
 
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import time
+from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -14,7 +17,9 @@ from rich.console import Console
 from hunyuan_ocr import client
 from hunyuan_ocr.api.keys import KeyFileError, new_key
 from hunyuan_ocr.app import VERSION, Service, build
-from hunyuan_ocr.errors import OcrError
+from hunyuan_ocr.engines.base import Engine
+from hunyuan_ocr.engines.vllm import VllmEngine
+from hunyuan_ocr.errors import EngineStarting, OcrError
 from hunyuan_ocr.server import serve as serve_service
 from hunyuan_ocr.settings import Settings, SettingsError, load_settings
 from hunyuan_ocr.tasks.catalogue import Task
@@ -26,6 +31,8 @@ app = typer.Typer(
     rich_markup_mode="markdown",
 )
 _stderr = Console(stderr=True)
+# An engine that does not answer at all is told within this; a self-test takes seconds.
+_CHECK_TIMEOUT_S = 20.0
 
 
 class OutputFormat(StrEnum):
@@ -104,25 +111,45 @@ def read(
 
 
 @app.command()
-def check() -> None:
-    """Check that the settings are valid and the engine agrees with them; says what to fix."""
+def check(
+    isolation: Annotated[
+        bool, typer.Option("--isolation", help="Run the isolation self-test and print its report.")
+    ] = False,
+) -> None:
+    """Check that the settings are valid and the engine agrees with them; says what to fix.
+
+    Example: `HYOCR_ENGINE=vllm hunyuan-ocr check --isolation`
+    """
     settings = _settings()
 
     service = _built(settings)
 
     async def start_and_stop() -> str | None:
         async with service.running():
-            refusal = service.engine.refusal()
-            return refusal.detail if refusal else None
+            problem = await _engine_problem(service.engine)
+            if isolation and isinstance(service.engine, VllmEngine):
+                report = await service.engine.check_isolation()
+                typer.echo(json.dumps(asdict(report)))
+            return problem
 
     try:
-        problem = asyncio.run(start_and_stop())
+        problem = uvloop.run(start_and_stop())
     except OcrError as error:
         problem = error.detail
     if problem:
-        _stderr.print(f"[red]engine {settings.engine}:[/] {problem}")
+        _stderr.print(f"[red]engine {settings.engine}:[/] {problem}", highlight=False)
         raise typer.Exit(1)
     typer.echo(f"settings are valid; the {settings.engine} engine is ready")
+
+
+async def _engine_problem(engine: Engine) -> str | None:
+    """Why the engine takes no pages, once it has had time to start; None when it does."""
+    deadline = time.monotonic() + _CHECK_TIMEOUT_S
+    while True:
+        refusal = engine.refusal()
+        if not isinstance(refusal, EngineStarting) or time.monotonic() > deadline:
+            return refusal.detail if refusal else None
+        await asyncio.sleep(0.1)
 
 
 @app.command("new-key")

@@ -36,8 +36,8 @@ def initialise(nice: int, max_memory_bytes: int | None) -> None:
     """Give a new worker process its manners; call it first, inside the worker.
 
     It dies with its parent, ignores Ctrl-C (the parent decides), gives way to the event loop by
-    `nice` (0 to 19), leaves no core dump (it would hold a caller's page), and its address space
-    is at most `max_memory_bytes`.
+    `nice` (0 to 19), leaves no core dump (it would hold a caller's page), prints nothing, and its
+    address space is at most `max_memory_bytes`.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     # A Python handler would wait for native code to return; the default action kills at once.
@@ -45,8 +45,17 @@ def initialise(nice: int, max_memory_bytes: int | None) -> None:
     _die_with_parent()
     os.nice(nice)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    _silence()
     if max_memory_bytes is not None:
         resource.setrlimit(resource.RLIMIT_AS, (max_memory_bytes, max_memory_bytes))
+
+
+def _silence() -> None:
+    """Native libraries print what they think of a caller's file: that is no log line of ours."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 1)
+    os.dup2(nowhere, 2)
+    os.close(nowhere)
 
 
 def _die_with_parent() -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from hunyuan_ocr.documents.document import PageSize, PreparedImage
 from hunyuan_ocr.engines.base import EngineEvent, EngineRequest, Finished, TextDelta, TokenUsage
-from hunyuan_ocr.engines.chat import ChatStream, request_body
+from hunyuan_ocr.engines.chat import ChatStream, request_body, with_image
 from hunyuan_ocr.errors import (
     EngineUnavailable,
     InvalidBase64,
@@ -22,7 +22,8 @@ from hunyuan_ocr.errors import (
     UrlRefused,
 )
 from hunyuan_ocr.tasks.catalogue import Task
-from hunyuan_ocr.tasks.chat import made_safe
+from hunyuan_ocr.tasks.chat import IMAGE, made_safe
+from hunyuan_ocr.tasks.prompts import TaskRequest, build_prompt
 from tests.pictures import jpeg_bytes, png_bytes
 
 IMAGE_START = "<｜hy_place▁holder▁no▁100｜>"
@@ -130,19 +131,36 @@ def text_part(text: str) -> dict[str, str]:
 def test_chat_passes_the_image_as_it_is_and_fills_in_sampling() -> None:
     part = image_part(png_bytes())
     safe = made_safe(chat(part, text_part("read"), temperature=0.5, user="u"), "1.5", 99)
-    assert safe.image == PageSize(480, 160)
-    assert safe.body["messages"][0]["content"] == [part, text_part("read")]
-    assert safe.body["temperature"] == 0.5
-    assert safe.body["repetition_penalty"] == 1.08
-    assert safe.body["max_tokens"] == 99
-    assert "user" not in safe.body
+    assert safe.image is not None
+    assert safe.image.size == PageSize(480, 160)
+    sent = json.loads(with_image(safe.body, safe.image.digits, safe.image.media_type))
+    assert sent["messages"][0]["content"] == [part, text_part("read")]
+    assert sent["temperature"] == 0.5
+    assert sent["repetition_penalty"] == 1.08
+    assert sent["max_tokens"] == 99
+    assert "user" not in sent
 
 
 def test_chat_reads_the_size_behind_a_long_header() -> None:
     jpeg = jpeg_bytes()
     segments = b"".join(b"\xff\xe2\xff\xff" + bytes(65533) for _ in range(3))
     safe = made_safe(chat(image_part(jpeg[:2] + segments + jpeg[2:])), "1.5", 99)
-    assert safe.image == PageSize(480, 160)
+    assert safe.image is not None
+    assert (safe.image.size, safe.image.media_type) == (PageSize(480, 160), "image/jpeg")
+
+
+@pytest.mark.parametrize("text", [IMAGE, f'"{IMAGE}"', json.dumps(IMAGE), IMAGE * 3])
+def test_no_text_of_a_caller_can_stand_in_for_the_image(text: str) -> None:
+    part = image_part(png_bytes())
+    safe = made_safe(chat(part, text_part(text), stop=[text]), "1.5", 99)
+    assert safe.image is not None
+    sent = json.loads(with_image(safe.body, safe.image.digits, safe.image.media_type))
+    assert sent["messages"][0]["content"][0] == part
+    prompt = build_prompt(TaskRequest(Task.TEXT, instruction=text), "1.5")
+    body = json.loads(
+        request_body(request(prompt=prompt), model="m", generation="1.5", max_tokens=7)
+    )
+    assert body["messages"][1]["content"][0]["image_url"]["url"].startswith("data:image/png")
 
 
 def test_chat_neutralises_text_wherever_it_stands() -> None:

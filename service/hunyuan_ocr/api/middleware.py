@@ -91,7 +91,7 @@ class RequestScope:
             if status and not complete:
                 raise ConnectionAbortedError from None  # so that the server cuts the answer short
             if not status:
-                answer = problem_response(known, context.request_id)
+                answer = problem_response(known, scope)
                 await answer(scope, receive, send_with_headers)
         return _CLIENT_CLOSED if context.cancelled else status
 

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import re
-from typing import Any
+from collections.abc import Awaitable, Callable
 
-from fastapi import APIRouter, Request, Response
-from pydantic_core import from_json, to_json
+from aiohttp import ClientResponse
+from pydantic_core import from_json
 from starlette.datastructures import MutableHeaders
-from starlette.requests import ClientDisconnect
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from hunyuan_ocr.api.context import RequestContext, context_of
 from hunyuan_ocr.api.disconnect import ClientGone, unless_gone
 from hunyuan_ocr.api.formats import EVENT_STREAM, JSON
+from hunyuan_ocr.api.keys import KeyRing
 from hunyuan_ocr.engines.base import TokenUsage
 from hunyuan_ocr.engines.vllm import VllmEngine
 from hunyuan_ocr.errors import (
@@ -27,7 +30,7 @@ from hunyuan_ocr.errors import (
     NotFound,
 )
 from hunyuan_ocr.pipeline import Pipeline
-from hunyuan_ocr.tasks.chat import made_safe
+from hunyuan_ocr.tasks.chat import SafeChat, made_safe
 from hunyuan_ocr.telemetry.stages import Stage
 
 _USAGE = re.compile(rb'"prompt_tokens":\s*(\d+).*?"completion_tokens":\s*(\d+)', re.DOTALL)
@@ -36,80 +39,100 @@ _MESSAGE_CHARS_MAX = 500
 
 
 class OpenAiRoutes:
-    """The chat routes over one vLLM engine."""
+    """The chat routes over one vLLM engine.
+
+    Chat is the route that is called most and does least here, so it is a bare ASGI endpoint:
+    the framework's own handling of a request would cost more than all of ours.
+    """
 
     def __init__(
         self,
         pipeline: Pipeline,
         engine: VllmEngine,
         *,
+        keys: KeyRing,
         max_image_megapixels: float,
         timeout_s: float,
     ) -> None:
         self._pipeline = pipeline
         self._engine = engine
+        self._keys = keys
         self._max_image_megapixels = max_image_megapixels
         self._timeout_s = timeout_s
-        self.router = APIRouter(tags=["openai"])
-        self.router.add_api_route("/v1/models", self.models, methods=["GET"])
-        self.router.add_api_route(
-            "/v1/chat/completions",
-            self.chat,
-            methods=["POST"],
-            response_model=None,
-            openapi_extra={
-                "requestBody": {
-                    "required": True,
-                    "content": {JSON: {"schema": {"type": "object"}}},
-                }
-            },
+        self.routes = (
+            _route("POST", "/v1/chat/completions", self._complete),
+            _route("GET", "/v1/models", self._list_models),
         )
 
-    async def models(self) -> dict[str, Any]:
-        """The model that the engine serves."""
-        capabilities = self._engine.capabilities
-        card = {"id": capabilities.model, "object": "model", "owned_by": "hunyuan-ocr"}
-        return {"object": "list", "data": [card]}
+    async def _list_models(self, request: Request) -> Response:
+        self._authenticate(request)
+        model = self._engine.capabilities.model
+        card = {"id": model, "object": "model", "owned_by": "hunyuan-ocr"}
+        return JSONResponse({"object": "list", "data": [card]})
 
-    async def chat(self, request: Request) -> Response:
-        """Chat completions as OpenAI's clients ask for them, one image a request."""
+    async def _complete(self, request: Request) -> Response:
+        self._authenticate(request)
         context = context_of(request.scope)
         with context.stages.stage(Stage.RECEIVE):
-            try:
-                body = await request.body()
-            except ClientDisconnect:
-                raise ClientGone from None
-            if not body:
-                raise EmptyBody
-            try:
-                asked = from_json(body)
-            except ValueError:
-                raise MalformedJson from None
+            asked = await _json_body(request)
         with context.stages.stage(Stage.INSPECT):
-            forwarded, streamed = self._safe_body(asked)
-        return ForwardedChat(self._pipeline, self._engine, forwarded, streamed, self._timeout_s)
+            chat = self._checked(asked)
+        return ForwardedChat(self._pipeline, self._engine, chat, self._timeout_s)
 
-    def _safe_body(self, asked: Any) -> tuple[bytes, bool]:
+    def _authenticate(self, request: Request) -> None:
+        context_of(request.scope).tenant = self._keys.tenant(request.headers)
+
+    def _checked(self, asked: object) -> SafeChat:
         capabilities = self._engine.capabilities
         chat = made_safe(asked, capabilities.generation, capabilities.max_output_tokens)
         if chat.image is not None:
-            if chat.image.megapixels > self._max_image_megapixels:
+            if chat.image.size.megapixels > self._max_image_megapixels:
                 raise ImageTooLarge(f"the limit is {self._max_image_megapixels:g} megapixels")
-            self._engine.check_image(chat.image)
-        chat.body.setdefault("model", capabilities.model)
-        return to_json(chat.body), chat.body.get("stream") is True
+            self._engine.check_image(chat.image.size)
+        return chat
+
+
+class _Endpoint:
+    """An ASGI application from a function of a request."""
+
+    def __init__(self, path: str, answer: Callable[[Request], Awaitable[Response]]) -> None:
+        self.path = path
+        self._answer = answer
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        scope["route"] = self  # whose path is the label of metrics and log lines
+        response = await self._answer(Request(scope, receive))
+        await response(scope, receive, send)
+
+
+def _route(method: str, path: str, answer: Callable[[Request], Awaitable[Response]]) -> Route:
+    return Route(path, _Endpoint(path, answer), methods=[method])
+
+
+async def _json_body(request: Request) -> object:
+    try:
+        body = await request.body()
+    except ClientDisconnect:
+        raise ClientGone from None
+    if not body:
+        raise EmptyBody
+    try:
+        return from_json(body)
+    except ValueError:
+        raise MalformedJson from None
 
 
 class ForwardedChat(Response):
     """The engine's answer, byte for byte as it comes; dropped when the client leaves."""
 
     def __init__(
-        self, pipeline: Pipeline, engine: VllmEngine, body: bytes, streamed: bool, timeout_s: float
+        self, pipeline: Pipeline, engine: VllmEngine, chat: SafeChat, timeout_s: float
     ) -> None:
-        super().__init__(media_type=EVENT_STREAM if streamed else JSON)
+        self._streamed = chat.body.get("stream") is True
+        super().__init__(media_type=EVENT_STREAM if self._streamed else JSON)
         self._pipeline = pipeline
         self._engine = engine
-        self._forwarded = body
+        self._chat = chat
         self._timeout_s = timeout_s
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -128,21 +151,34 @@ class ForwardedChat(Response):
             raise DeadlineExceeded from None
 
     async def _forward(self, context: RequestContext, send: Send) -> None:
-        tail = b""
-        async with self._engine.forward(self._forwarded, context.request_id) as upstream:
+        async with self._engine.forward(self._chat, context.request_id) as upstream:
             if upstream.status != 200:
                 raise _refused(upstream.status, await upstream.read())
-            headers = MutableHeaders({"content-type": self.headers["content-type"]})
-            if (length := upstream.headers.get("content-length")) is not None:
-                headers["content-length"] = length
-            start = {"type": "http.response.start", "status": 200, "headers": headers.raw}
-            await send(start)
-            while data := await self._engine.http.read_some(upstream):
-                tail = (tail + data)[-_USAGE_TAIL_BYTES:]
-                await send({"type": "http.response.body", "body": data, "more_body": True})
-        await send({"type": "http.response.body", "body": b"", "more_body": False})
+            tail = await (self._stream if self._streamed else self._send_whole)(upstream, send)
         if usage := _USAGE.search(tail):
             self._pipeline.count_tokens(TokenUsage(int(usage[1]), int(usage[2])))
+
+    async def _send_whole(self, upstream: ClientResponse, send: Send) -> bytes:
+        data = await self._engine.http.read_all(upstream)
+        await send(self._start(len(data)))
+        await send({"type": "http.response.body", "body": data, "more_body": False})
+        return data
+
+    async def _stream(self, upstream: ClientResponse, send: Send) -> bytes:
+        """Returns the end of the answer, where the usage stands."""
+        tail = b""
+        await send(self._start(None))
+        while data := await self._engine.http.read_some(upstream):
+            tail = (tail + data)[-_USAGE_TAIL_BYTES:]
+            await send({"type": "http.response.body", "body": data, "more_body": True})
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+        return tail
+
+    def _start(self, length: int | None) -> dict[str, object]:
+        headers = MutableHeaders({"content-type": self.headers["content-type"]})
+        if length is not None:
+            headers["content-length"] = str(length)
+        return {"type": "http.response.start", "status": 200, "headers": headers.raw}
 
 
 def _refused(status: int, answer: bytes) -> Exception:

@@ -105,8 +105,29 @@ def _problem(lines: Iterable[str]) -> dict[str, Any]:
     return {"description": " ".join(lines), "content": {PROBLEM_MEDIA_TYPE: {"schema": schema}}}
 
 
-def install_openapi(app: FastAPI) -> None:
-    """Make `app` publish a document that holds our models beside what it found itself."""
+def _chat_paths() -> dict[str, Any]:
+    """The routes that are passed through, whose bodies are OpenAI's."""
+    any_object = {JSON: {"schema": {"type": "object"}}}
+    answers = {"200": {"description": "As OpenAI's.", "content": any_object}}
+    problems = {str(status): answer for status, answer in _problem_responses().items()}
+    return {
+        "/v1/models": {"get": {"tags": ["openai"], "responses": answers | problems}},
+        "/v1/chat/completions": {
+            "post": {
+                "tags": ["openai"],
+                "summary": "Chat completions with at most one image, as a `data:` URL",
+                "requestBody": {"required": True, "content": any_object},
+                "responses": answers | problems,
+            }
+        },
+    }
+
+
+def install_openapi(app: FastAPI, *, chat: bool) -> None:
+    """Make `app` publish a document that holds our models beside what it found itself.
+
+    `chat` says that the routes passed through to the engine are there.
+    """
 
     def document() -> dict[str, Any]:
         if app.openapi_schema is None:
@@ -118,6 +139,8 @@ def install_openapi(app: FastAPI) -> None:
             )
             components = schema.setdefault("components", {}).setdefault("schemas", {})
             components.update(ours["$defs"])
+            if chat:
+                schema["paths"].update(_chat_paths())
             app.openapi_schema = schema
         return app.openapi_schema
 

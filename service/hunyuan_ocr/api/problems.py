@@ -11,6 +11,7 @@ from fastapi.exceptions import RequestValidationError
 from pydantic import ValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
+from starlette.types import Scope
 
 from hunyuan_ocr.api.context import context_of
 from hunyuan_ocr.errors import (
@@ -25,6 +26,7 @@ from hunyuan_ocr.errors import (
 PROBLEM_MEDIA_TYPE = "application/problem+json"
 # Clients told to come back at the same moment would: spread them over half as long again.
 _RETRY_JITTER = 0.5
+_OPENAI_PATHS = ("/v1/chat/", "/v1/models")
 
 
 def problem_body(error: OcrError, request_id: str) -> dict[str, Any]:
@@ -44,9 +46,12 @@ def problem_body(error: OcrError, request_id: str) -> dict[str, Any]:
     return body
 
 
-def problem_response(error: OcrError, request_id: str) -> JSONResponse:
+def problem_response(error: OcrError, scope: Scope) -> JSONResponse:
     headers = dict(error.headers)
-    body = problem_body(error, request_id)
+    body = problem_body(error, context_of(scope).request_id)
+    if scope["path"].startswith(_OPENAI_PATHS):
+        # Where OpenAI's clients look for it.
+        body["error"] = {"message": error.detail, "type": error.code, "code": error.code}
     if error.retry_after_s is not None:
         spread = error.retry_after_s * (1 + _RETRY_JITTER * random.random())  # noqa: S311
         body["retry_after_s"] = math.ceil(spread)
@@ -88,4 +93,4 @@ async def handle_error(request: Request, error: Exception) -> Response:
     context = context_of(request.scope)
     known = as_ocr_error(error)
     context.code = known.code
-    return problem_response(known, context.request_id)
+    return problem_response(known, request.scope)

@@ -19,6 +19,7 @@ from hunyuan_ocr.engines.base import (
 )
 from hunyuan_ocr.errors import EngineUnavailable
 from hunyuan_ocr.tasks.catalogue import Generation
+from hunyuan_ocr.tasks.chat import IMAGE
 from hunyuan_ocr.tasks.sampling import sampling
 
 _FINISH: dict[str, FinishReason] = {
@@ -26,7 +27,7 @@ _FINISH: dict[str, FinishReason] = {
     "length": "length",
     "repetition": "repetition",
 }
-_IMAGE = "\u0000image\u0000"
+_IMAGE_MEMBER = f'"{IMAGE}"'.encode()
 
 
 def request_body(
@@ -40,7 +41,7 @@ def request_body(
             {
                 "role": "user",
                 "content": [
-                    {"type": "image_url", "image_url": {"url": _IMAGE}},
+                    {"type": "image_url", "image_url": {"url": IMAGE}},
                     {"type": "text", "text": request.prompt},
                 ],
             },
@@ -55,11 +56,16 @@ def request_body(
     if request.json_schema is not None:
         schema = {"name": "answer", "schema": request.json_schema}
         body["response_format"] = {"type": "json_schema", "json_schema": schema}
-    # The image is put in as it is: base64 needs no escaping, and megabytes need no scanning.
-    before, after = json.dumps(body, ensure_ascii=False).split(json.dumps(_IMAGE))
-    image = pybase64.b64encode(request.image.data)
-    prefix = f'"data:{request.image.media_type};base64,'.encode()
-    return b"".join((before.encode(), prefix, image, b'"', after.encode()))
+    return with_image(body, pybase64.b64encode(request.image.data), request.image.media_type)
+
+
+def with_image(body: dict[str, Any], digits: bytes, media_type: str) -> bytes:
+    """The JSON of `body` with a `data:` URL of base64 `digits` where IMAGE stands.
+
+    The digits are put in as they are: they need no escaping, and megabytes need no scanning.
+    """
+    before, after = json.dumps(body, ensure_ascii=False).encode().split(_IMAGE_MEMBER)
+    return b"".join((before, f'"data:{media_type};base64,'.encode(), digits, b'"', after))
 
 
 class ChatStream:

@@ -32,7 +32,7 @@ from hunyuan_ocr.engines.base import (
     Finished,
     TextDelta,
 )
-from hunyuan_ocr.engines.chat import ChatStream, request_body
+from hunyuan_ocr.engines.chat import ChatStream, request_body, with_image
 from hunyuan_ocr.engines.heartbeat import Heartbeat, Pulse, read_sample
 from hunyuan_ocr.engines.isolation import (
     CodedPage,
@@ -40,7 +40,7 @@ from hunyuan_ocr.engines.isolation import (
     check_isolation,
     prefills_shared,
 )
-from hunyuan_ocr.engines.visual_tokens import ASPECT_MAX, PixelBounds, pixels_within
+from hunyuan_ocr.engines.visual_tokens import ASPECT_MAX, SIDE, PixelBounds, pixels_within
 from hunyuan_ocr.engines.vllm_http import VllmHttp, refused
 from hunyuan_ocr.errors import (
     EngineStarting,
@@ -50,6 +50,7 @@ from hunyuan_ocr.errors import (
     Unavailable,
 )
 from hunyuan_ocr.tasks.catalogue import Generation, Task
+from hunyuan_ocr.tasks.chat import SafeChat
 from hunyuan_ocr.tasks.prompts import TaskRequest, build_prompt
 
 _log = logging.getLogger(__name__)
@@ -104,6 +105,7 @@ class VllmEngine:
         self._refusal: Unavailable | None = EngineStarting("the engine was not reached yet")
         self._model = ""
         self._max_model_len = 0
+        self._answered_s = clock()
         self.isolation: IsolationReport | None = None
 
     @property
@@ -165,15 +167,20 @@ class VllmEngine:
                     yield event
 
     def forward(
-        self, body: bytes, request_id: str
+        self, chat: SafeChat, request_id: str
     ) -> AbstractAsyncContextManager[aiohttp.ClientResponse]:
-        """Send a chat request as it is; its answer of any status, as `VllmHttp.post`.
+        """Send a chat request; its answer of any status, as `VllmHttp.post`.
 
         Raises what pages are refused with now.
         """
         if self._refusal is not None:
             raise self._refusal
-        return self.http.post(_CHAT, body, _headers(request_id))
+        body = {"model": self._model} | chat.body
+        if chat.image is None:
+            data = json.dumps(body).encode()
+        else:
+            data = with_image(body, chat.image.digits, chat.image.media_type)
+        return self.http.post(_CHAT, data, _headers(request_id))
 
     def check_image(self, image: PageSize) -> None:
         """Raise ImageTooLarge for an image that vLLM would refuse, or die of."""
@@ -203,31 +210,34 @@ class VllmEngine:
                 async with asyncio.timeout(_POLL_TIMEOUT_S):
                     await self.http.get("/health")
                     sample = read_sample(await self.http.get("/metrics"))
-            except (aiohttp.ClientError, TimeoutError, OSError):
+            except TimeoutError:
+                # Slow is not dead: a machine short of CPU answers late, and then goes on.
+                if self._clock() - self._answered_s >= self._options.hung_after_s:
+                    self._hangs("the engine hangs: it does not answer")
+            except (aiohttp.ClientError, OSError):
                 self._lost("the engine does not answer")
             else:
-                await self._judge(self._heartbeat.observe(self._clock(), sample))
+                self._answered_s = self._clock()
+                await self._judge(self._heartbeat.observe(self._answered_s, sample))
             await asyncio.sleep(_POLL_PERIOD_S)
 
     async def _judge(self, pulse: Pulse) -> None:
         if pulse is Pulse.RESTARTED:
             await self._get_to_know()
         elif pulse is Pulse.HUNG:
-            hung = EngineUnavailable(
-                "the engine hangs: it makes no step while work waits",
-                retry_after_s=_HUNG_RETRY_AFTER_S,
-            )
-            self._refuse(hung)
-            self.http.abort(hung)
+            self._hangs("the engine hangs: it makes no step while work waits")
         else:
             self._admit()
 
+    def _hangs(self, reason: str) -> None:
+        hung = EngineUnavailable(reason, retry_after_s=_HUNG_RETRY_AFTER_S)
+        self._refuse(hung)
+        self.http.abort(hung)
+
     def _lost(self, reason: str) -> None:
-        """Nobody answers, or somebody we know nothing of."""
-        self._heartbeat.forget()
-        self.isolation = None
-        if not isinstance(self._refusal, EngineStarting):
-            self._refuse(EngineUnavailable(reason, retry_after_s=_RESTART_RETRY_AFTER_S))
+        """Nobody answers. The same process coming back is known by its start time."""
+        kind = EngineUnavailable if self._model else EngineStarting
+        self._refuse(kind(reason, retry_after_s=_RESTART_RETRY_AFTER_S))
 
     async def _get_to_know(self) -> None:
         """A process that we have not seen before: its model, and whether it keeps pages apart."""
@@ -237,9 +247,12 @@ class VllmEngine:
             async with asyncio.timeout(_SELF_TEST_TIMEOUT_S):
                 card = json.loads(await self.http.get("/v1/models"))["data"][0]
                 self._model, self._max_model_len = card["id"], card["max_model_len"]
+                self._check_context()
                 self.isolation = await self.check_isolation()
         except (OcrError, aiohttp.ClientError, TimeoutError, OSError) as error:
-            self._lost(f"the isolation self-test broke off: {type(error).__name__}")
+            why = error.detail if isinstance(error, OcrError) else type(error).__name__
+            self._heartbeat.forget()  # so that the next poll tries again
+            self._lost(f"the isolation self-test broke off: {why}")
             return
         _log.info(
             "isolation self-test",
@@ -254,6 +267,15 @@ class VllmEngine:
         if self.isolation.verdict == "inconclusive":
             self._heartbeat.forget()  # so that the next poll tries again
         self._admit()
+
+    def _check_context(self) -> None:
+        """Raise EngineUnavailable where the largest page we would show leaves no room to answer."""
+        largest = self.capabilities.max_pixels // SIDE**2 * 2
+        if largest + _TEMPLATE_TOKENS + _OUTPUT_TOKENS_MIN > self._max_model_len:
+            raise EngineUnavailable(
+                f"pages may take {largest} tokens of the engine's {self._max_model_len}: lower "
+                "HYOCR_VLLM_PAGE_PIXELS or raise the engine's --max-model-len"
+            )
 
     def _admit(self) -> None:
         """Let pages in, if the self-test allows it."""

@@ -34,6 +34,9 @@ class VllmHttp:
             # The callers of this class bound what is in flight; a limit here would only hide it.
             connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=_IDLE_CONNECTION_S),
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_TIMEOUT_S),
+            # Answers are forwarded byte for byte, so they must come as they are.
+            headers={"Accept-Encoding": "identity"},
+            auto_decompress=False,
         )
 
     async def close(self) -> None:
@@ -77,6 +80,10 @@ class VllmHttp:
     async def read_some(self, response: aiohttp.ClientResponse) -> bytes:
         """The next bytes of an answer, b"" at its end. Raises what `post` does."""
         return await self._unless_aborted(response.content.readany())
+
+    async def read_all(self, response: aiohttp.ClientResponse) -> bytes:
+        """The rest of an answer. Raises what `post` does."""
+        return await self._unless_aborted(response.read())
 
     async def _send(
         self, path: str, body: bytes, headers: Mapping[str, str]

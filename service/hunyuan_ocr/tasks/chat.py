@@ -6,7 +6,6 @@ fields, and members that would let a caller jump the queue or change how images 
 
 from __future__ import annotations
 
-import binascii
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -17,7 +16,6 @@ from hunyuan_ocr.documents import header
 from hunyuan_ocr.documents.document import PageSize
 from hunyuan_ocr.documents.sniff import sniff
 from hunyuan_ocr.errors import (
-    ImageCorrupt,
     InvalidBase64,
     InvalidField,
     TooManyPages,
@@ -41,16 +39,26 @@ _PASSED = frozenset(
 _DROPPED = frozenset(
     {"user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key", "n"}
 )
-_HEADER_CHARS = 64 * 1024  # base64 of 48 KB: more than any sane file's header
+# Has the shape of a special token, which `neutralise` lets stand nowhere in a caller's text.
+IMAGE = "<｜image｜>"
 _ONE_PAGE = header.Limits(max_megapixels=float("inf"), max_pages=1)
 
 
 @dataclass(frozen=True, slots=True)
+class ChatImage:
+    """An image as it was sent: its base64 digits, all valid, its format and its upright size."""
+
+    digits: bytes
+    media_type: str
+    size: PageSize
+
+
+@dataclass(frozen=True, slots=True)
 class SafeChat:
-    """A request that may be passed on, and the upright size of its image if it has one."""
+    """A request that may be passed on; IMAGE stands in `body` where `image` belongs."""
 
     body: dict[str, Any]
-    image: PageSize | None
+    image: ChatImage | None
 
 
 def made_safe(request: object, generation: Generation, max_output_tokens: int) -> SafeChat:
@@ -76,7 +84,7 @@ def made_safe(request: object, generation: Generation, max_output_tokens: int) -
         | {"max_tokens": max_output_tokens}
         | _as_dict(neutralise_json(body))
         | {"messages": [_safe_message(message) for message in messages]},
-        image=_image_size(urls[0]) if urls else None,
+        image=_image(urls[0]) if urls else None,
     )
 
 
@@ -113,36 +121,24 @@ def _safe_message(message: dict[str, Any]) -> dict[str, Any]:
 def _safe_part(part: dict[str, Any]) -> dict[str, Any]:
     if part["type"] == "text":
         return {"type": "text", "text": neutralise(part["text"])}
-    return {"type": "image_url", "image_url": {"url": part["image_url"]["url"]}}
+    return {"type": "image_url", "image_url": {"url": IMAGE}}
 
 
-def _image_size(url: str) -> PageSize:
-    """The size from the header, of which only as much is decoded as it takes."""
+def _image(url: str) -> ChatImage:
     start, comma, digits = url.partition(",")
     if not comma or not start.endswith(";base64"):
         raise InvalidBase64("a `data:` URL says `;base64,` before its data")
     try:
-        return _size(_decoded(digits[:_HEADER_CHARS]))
-    except ImageCorrupt:
-        if len(digits) <= _HEADER_CHARS:
-            raise
-        return _size(_decoded(digits))
-
-
-def _decoded(digits: str) -> bytes:
-    try:
-        return pybase64.b64decode(digits, validate=True)
-    except (binascii.Error, ValueError):
+        encoded = digits.encode("ascii")
+        data = pybase64.b64decode(encoded, validate=True)
+    except ValueError:
         raise InvalidBase64 from None
-
-
-def _size(data: bytes) -> PageSize:
     kind = sniff(data)
     try:
         (frame,) = header.read_frames(kind, data, _ONE_PAGE)
     except TooManyPages:
         raise UnsupportedFormat("chat takes images of one page") from None
-    return frame.upright
+    return ChatImage(encoded, kind.value, frame.upright)
 
 
 def _as_dict(value: object) -> dict[str, Any]:

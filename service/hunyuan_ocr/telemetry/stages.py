@@ -6,10 +6,10 @@ A stage has one name, used alike in code, span, metric label, log field and Serv
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from enum import StrEnum
 
-from opentelemetry.trace import Tracer
+from opentelemetry.trace import Tracer, get_current_span
 
 from hunyuan_ocr.telemetry.metrics import Metrics
 
@@ -36,14 +36,20 @@ class StageRecorder:
     def stage(self, stage: Stage) -> Iterator[None]:
         """Record a span, a histogram sample and the request's own sum for what runs inside."""
         started = self._clock()
-        # Exceptions are not recorded on the span: their messages may quote a caller's bytes.
-        with self._tracer.start_as_current_span(stage, record_exception=False):
+        with self._span(stage):
             try:
                 yield
             finally:
                 elapsed = self._clock() - started
                 self.seconds[stage] = self.seconds.get(stage, 0.0) + elapsed
                 self._metrics.stage_seconds.labels(stage).observe(elapsed)
+
+    def _span(self, stage: Stage) -> AbstractContextManager[object]:
+        """A child of the request's span, where that is recorded at all."""
+        if not get_current_span().is_recording():
+            return nullcontext()
+        # Exceptions are not recorded on the span: their messages may quote a caller's bytes.
+        return self._tracer.start_as_current_span(stage, record_exception=False)
 
     def milliseconds(self, stage: Stage) -> float:
         return round(self.seconds.get(stage, 0.0) * 1e3, 1)

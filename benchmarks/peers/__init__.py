@@ -1,0 +1,1 @@
+"""What others put in front of an engine, for comparison."""
