@@ -20,6 +20,7 @@ from starlette.requests import Request
 from starlette.types import ASGIApp
 
 from hunyuan_ocr.api.context import context_of
+from hunyuan_ocr.api.disconnect import ClientGone
 from hunyuan_ocr.api.formats import FORMATS
 from hunyuan_ocr.api.keys import KeyRing
 from hunyuan_ocr.api.middleware import BodyLimits, RequestScope
@@ -119,7 +120,7 @@ def build_engine(settings: Settings) -> Engine:
     return EmbeddedEngine(
         workers=settings.embedded_workers,
         threads_per_worker=settings.embedded_threads_per_worker,
-        page_timeout_s=settings.page_timeout_s,
+        page_timeout_s=settings.embedded_page_timeout_s,
         max_pixels=int(settings.embedded_max_megapixels * _MEGA),
     )
 
@@ -142,7 +143,7 @@ def build_preparer(settings: Settings) -> Preparer:
     return Preparer(
         workers=settings.decode_workers,
         max_pages_per_worker=settings.pages_per_decode_worker,
-        page_timeout_s=settings.page_timeout_s,
+        page_timeout_s=settings.decode_timeout_s,
         max_memory_bytes=settings.decode_worker_memory_megabytes * _MEGA,
     )
 
@@ -175,6 +176,7 @@ def _api(settings: Settings, pipeline: Pipeline, engine: Engine) -> FastAPI:
         OcrError,
         RequestValidationError,
         HTTPException,
+        ClientGone,
         Exception,
     )
     app = FastAPI(

@@ -103,10 +103,16 @@ def read(
     Examples: `hunyuan-ocr read scan.png`,
     `hunyuan-ocr read *.pdf --format json --output answers --server http://localhost:7860`
     """
+    if server and not server.startswith(("http://", "https://")):
+        raise typer.BadParameter("the base URL of a server starts with http:// or https://")
     source: client.Reader = (
         client.ServerReader(server, api_key) if server else client.LocalReader(_built(_settings()))
     )
-    failed = uvloop.run(client.read_files(source, files, task, output_format.value, output))
+    try:
+        failed = uvloop.run(client.read_files(source, files, task, output_format.value, output))
+    except (client.ReadFailed, OcrError) as error:
+        _stderr.print(f"[red]read:[/] {error}", highlight=False)
+        failed = len(files)
     raise typer.Exit(1 if failed else 0)
 
 

@@ -133,8 +133,13 @@ async def _problem_text(response: aiohttp.ClientResponse) -> str:
 async def read_files(
     reader: Reader, files: Sequence[Path], task: Task, form: str, output: Path | None
 ) -> int:
-    """Read `files` in turn, showing progress; returns how many files or pages failed."""
+    """Read `files` in turn, showing progress; returns how many files or pages failed.
+
+    Raises ReadFailed where `output` cannot hold an answer for each.
+    """
     console = Console(stderr=True)
+    if output is not None and len({file.name for file in files}) < len(files):
+        raise ReadFailed("two files have the same name: their answers would overwrite each other")
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     failed = 0
     with Progress(*columns, TimeRemainingColumn(), console=console, transient=True) as progress:
@@ -152,7 +157,7 @@ async def read_files(
                         failed += 1
                         detail = page["problem"]["detail"]
                         console.print(f"[red]{file}, page {page['index'] + 1}:[/] {detail}")
-                _write(_rendered(pages, form), file, form, output)
+                await asyncio.to_thread(_write, _rendered(pages, form), file, form, output)
     return failed
 
 
@@ -177,6 +182,9 @@ def _write(text: str, file: Path, form: str, output: Path | None) -> None:
     if output is None:
         sys.stdout.write(text)
         return
-    output.mkdir(parents=True, exist_ok=True)
     suffix = ".json" if form == "json" else ".txt"
-    (output / (file.name + suffix)).write_text(text, "utf-8")
+    try:
+        output.mkdir(parents=True, exist_ok=True)
+        (output / (file.name + suffix)).write_text(text, "utf-8")
+    except OSError as error:
+        raise ReadFailed(f"{output} cannot be written to: {error.strerror}") from None

@@ -133,12 +133,23 @@ class RequestTimeout(OcrError):
     title = "The body arrived too slowly"
     advice = "Send the body within the upload time limit."
 
+    def __init__(self, detail: str = "") -> None:
+        # What is left of the body would be taken for the next request.
+        super().__init__(detail, headers={"Connection": "close"})
+
 
 class BodyTooLarge(OcrError):
     status = 413
     code = "body_too_large"
     title = "The body is larger than the limit"
     advice = "Shrink the image or split the document; /v1/options shows the limit."
+
+
+class HeadersTooLarge(OcrError):
+    status = 431
+    code = "headers_too_large"
+    title = "The request's headers are larger than the limit"
+    advice = "Send fewer or shorter headers."
 
 
 class ImageTooLarge(OcrError):

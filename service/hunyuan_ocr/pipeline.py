@@ -114,11 +114,12 @@ class Reading:
     """An admitted document: iterate `results` for its pages as they finish.
 
     No page is begun before that. Set `on_text` first to hear the text of each page, by its
-    index, as it is generated.
+    index, as it is generated. `cut_off` says that the file ends before its last page.
     """
 
     pages_total: int
     selected: tuple[int, ...]
+    cut_off: bool
     results: AsyncIterator[PageResult] = field(init=False)
     on_text: OnPageText | None = None
 
@@ -160,7 +161,7 @@ class Pipeline:
             with stages.stage(Stage.INSPECT):
                 info = await self._inspect(document, request)
             selected = parse_pages(request.pages, len(info.pages), self._limits.max_pages)
-            reading = Reading(len(info.pages), selected)
+            reading = Reading(len(info.pages), selected, info.cut_off)
             job = partial(self._page, document, request, stages, reading)
             jobs = (partial(job, index) for index in selected)
             async with aclosing(as_they_finish(jobs, self._pages_at_once)) as reading.results:

@@ -11,9 +11,11 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from hunyuan_ocr.app import Service
+from hunyuan_ocr.protocol import ConnectionLimits, bounded
 
 # Longer than the idle time of common load balancers, so that they and not we close first.
 _KEEP_ALIVE_S = 75
+_MANAGEMENT_CONNECTIONS_MAX = 64
 
 
 class _Listener(uvicorn.Server):
@@ -24,13 +26,15 @@ class _Listener(uvicorn.Server):
         yield
 
 
-def _listener(app: ASGIApp, host: str, port: int, grace_s: int) -> _Listener:
+def _listener(
+    app: ASGIApp, host: str, port: int, grace_s: int, limits: ConnectionLimits
+) -> _Listener:
     return _Listener(
         uvicorn.Config(
             app,
             host=host,
             port=port,
-            http="httptools",
+            http=bounded(limits),
             ws="none",
             lifespan="off",
             access_log=False,
@@ -45,9 +49,16 @@ def _listener(app: ASGIApp, host: str, port: int, grace_s: int) -> _Listener:
 async def serve(service: Service) -> None:
     """Serve until SIGTERM or SIGINT; pages in flight get `shutdown_grace_s` to finish."""
     settings = service.settings
-    api = _listener(service.api, settings.host, settings.port, settings.shutdown_grace_s)
+    header_bytes = settings.max_header_kilobytes * 1024
+    api_limits = ConnectionLimits(settings.max_connections, header_bytes, settings.header_timeout_s)
+    management_limits = ConnectionLimits(
+        _MANAGEMENT_CONNECTIONS_MAX, header_bytes, settings.header_timeout_s
+    )
+    api = _listener(
+        service.api, settings.host, settings.port, settings.shutdown_grace_s, api_limits
+    )
     management = _listener(
-        service.management, settings.management_host, settings.management_port, 1
+        service.management, settings.management_host, settings.management_port, 1, management_limits
     )
 
     def stop() -> None:

@@ -17,6 +17,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 from hunyuan_ocr.tasks.catalogue import Generation
 
 PREFIX = "HYOCR_"
+_HTTP_URL = r"^https?://[^/\s]+"
 
 
 class SettingsError(ValueError):
@@ -52,12 +53,17 @@ class Settings(BaseSettings):
     embedded_threads_per_worker: int = Field(
         1, ge=1, le=64, description="Threads in each process of the embedded engine."
     )
+    embedded_page_timeout_s: float = Field(
+        60.0, gt=0, le=600, description="Longest that the embedded engine may read one page."
+    )
     embedded_max_megapixels: float = Field(
         4.0, gt=0, le=50, description="Larger pages are scaled down to this for the CPU engine."
     )
 
     vllm_url: str = Field(
-        "http://127.0.0.1:8000", description="Where vLLM listens; on the pod's own loopback."
+        "http://127.0.0.1:8000",
+        pattern=_HTTP_URL,
+        description="Where vLLM listens; on the pod's own loopback.",
     )
     vllm_generation: Generation = Field(
         "1.5", description="Release of HunyuanOCR served, which decides prompts and sampling."
@@ -98,8 +104,8 @@ class Settings(BaseSettings):
     pages_per_decode_worker: int = Field(
         500, ge=1, description="Pages after which a decode process is replaced by a fresh one."
     )
-    page_timeout_s: float = Field(
-        60.0, gt=0, le=600, description="Longest that one step of one page may take a worker."
+    decode_timeout_s: float = Field(
+        15.0, gt=0, le=600, description="Longest that decoding or rendering one page may take."
     )
     pdf_dpi: int = Field(200, ge=36, le=600, description="Resolution PDF pages are rendered at.")
     spool_directory: Path = Field(
@@ -122,6 +128,12 @@ class Settings(BaseSettings):
     max_instruction_chars: int = Field(
         2000, ge=0, description="Longest instruction, field name or language hint."
     )
+    max_connections: int = Field(
+        4096, ge=1, description="Connections to the API at once; one more is closed."
+    )
+    max_header_kilobytes: int = Field(
+        64, ge=8, le=1024, description="Largest headers of a request; larger ones get 431."
+    )
     max_waiting_pages: int = Field(
         256, ge=0, description="Pages that may wait for the engine; one more is refused with 429."
     )
@@ -135,6 +147,9 @@ class Settings(BaseSettings):
     )
     batch_timeout_s: float = Field(
         600.0, gt=0, description="Default for batch, and the longest `timeout_s` a caller may ask."
+    )
+    header_timeout_s: float = Field(
+        15.0, gt=0, description="Longest that a connection may take to send a request's headers."
     )
     shutdown_grace_s: int = Field(
         30, ge=0, description="How long pages in flight may finish after SIGTERM."
@@ -150,7 +165,9 @@ class Settings(BaseSettings):
         "info", description="Least level of the JSON log lines."
     )
     otlp_endpoint: str | None = Field(
-        None, description="OTLP/HTTP collector for traces, e.g. http://collector:4318; unset: none."
+        None,
+        pattern=_HTTP_URL,
+        description="OTLP/HTTP collector for traces, e.g. http://collector:4318; unset: none.",
     )
 
 
@@ -164,7 +181,12 @@ def load_settings() -> Settings:
     if unknown := sorted(given - known):
         raise SettingsError(f"unknown setting {', '.join(unknown)}; see docs/settings.md")
     try:
-        return Settings()
+        settings = Settings()
     except ValidationError as error:
         problems = [f"{PREFIX}{str(e['loc'][0]).upper()}: {e['msg']}" for e in error.errors()]
         raise SettingsError("; ".join(problems)) from None
+    if settings.port and settings.port == settings.management_port:
+        raise SettingsError(f"{PREFIX}PORT and {PREFIX}MANAGEMENT_PORT are the same")
+    if not os.access(settings.spool_directory, os.W_OK | os.X_OK):
+        raise SettingsError(f"{PREFIX}SPOOL_DIRECTORY is not a folder that can be written to")
+    return settings

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import logging
 import multiprocessing
 import os
 import resource
@@ -21,6 +22,8 @@ from typing import Any, TypeVar, TypeVarTuple
 from pebble import ProcessExpired, ProcessPool
 
 from hunyuan_ocr.errors import DeadlineExceeded, OcrError, PageFailed, Unavailable
+
+_log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -117,7 +120,8 @@ class WorkerPool:
             try:
                 value, error = await self._result(future, timeout_s)
             except BrokenProcessPool:
-                self._replace(slot)  # its process had died idle: the task was never begun
+                _log.warning("an idle worker had died")
+                self._replace(slot)  # the task was never begun
                 continue
             except asyncio.CancelledError:
                 self._in_background(self._let_finish(slot, future))
@@ -170,6 +174,7 @@ class WorkerPool:
         except TimeoutError as error:
             raise DeadlineExceeded from error
         except (ProcessExpired, MemoryError) as error:
+            _log.warning("a worker died of a page: %s", type(error).__name__)
             raise PageFailed from error
         except asyncio.CancelledError:
             if self._closed and not _caller_is_cancelled():

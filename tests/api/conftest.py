@@ -32,6 +32,8 @@ def strict_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         max_body_megabytes=1,
         max_bodies_megabytes=8,
         body_timeout_s=1,
+        header_timeout_s=2,
+        max_connections=50,
         embedded_workers=1,
         decode_workers=1,
     ) as running:

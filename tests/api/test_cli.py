@@ -59,6 +59,18 @@ def test_a_file_that_cannot_be_read_does_not_cost_the_others(
     assert done.stdout == TEXT + "\n"
 
 
+def test_answers_never_overwrite_each_other(server: Server, scan: Path, tmp_path: Path) -> None:
+    twin = tmp_path / "twin" / scan.name
+    twin.parent.mkdir()
+    twin.write_bytes(scan.read_bytes())
+    done = run("read", scan, twin, "--server", server.url, "--output", tmp_path / "answers")
+    assert done.returncode == 1
+    assert "same name" in done.stderr
+    done = run("read", scan, "--server", server.url, "--output", "/proc/answers")
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+
+
 def test_no_server_there(scan: Path) -> None:
     done = run("read", scan, "--server", "http://127.0.0.1:1")
     assert done.returncode == 1
@@ -75,6 +87,12 @@ def test_bad_settings_are_named() -> None:
     assert done.returncode == 2
     assert "HYOCR_PORT" in done.stderr
     assert "HYOCR_MAX_PAGES" in done.stderr
+    for name, value in (("SPOOL_DIRECTORY", "/nonexistent"), ("VLLM_URL", "garbage")):
+        done = run("check", **{f"HYOCR_{name}": value})
+        assert done.returncode == 2
+        assert f"HYOCR_{name}" in done.stderr
+    done = run("check", HYOCR_PORT="7000", HYOCR_MANAGEMENT_PORT="7000")
+    assert done.returncode == 2
     done = run("serve", HYOCR_MAX_PAGE="5")
     assert done.returncode == 2
     assert "HYOCR_MAX_PAGE" in done.stderr

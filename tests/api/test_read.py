@@ -105,6 +105,15 @@ def test_every_page_of_a_document(client: httpx.Client, image_format: str) -> No
     assert joined == "\n\n".join(texts[0] for texts in PAGE_TEXTS)
 
 
+def test_a_document_cut_off_says_so(client: httpx.Client) -> None:
+    """The file ends where the third page should begin: two pages and a flag, not silence."""
+    images = [picture(texts, size=(240, 80))[0] for texts in PAGE_TEXTS]
+    cut = tiff_pages(images)[: len(tiff_pages(images[:2]))]
+    answer = client.post("/v1/ocr", **to_raw(cut)).json()
+    assert answer["truncated"] is True
+    assert [page["text"] for page in answer["pages"]] == [t[0] for t in PAGE_TEXTS[:2]]
+
+
 def test_some_pages_of_a_document(client: httpx.Client) -> None:
     answer = client.post("/v1/ocr", params={"pages": "3,1"}, **to_raw(many_pages("PDF"))).json()
     assert [page["index"] for page in answer["pages"]] == [0, 2]

@@ -7,6 +7,7 @@ import json
 import socket
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack, suppress
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -234,3 +235,92 @@ def test_the_process_is_the_same_after_all_of_it(server: Server) -> None:
     with server.client() as client:
         assert client.get("/v1/options").status_code == 200
     assert not [line for line in server.log_lines() if line["message"] == "unexpected error"]
+
+
+def test_a_body_of_many_members_is_refused_at_once(client: httpx.Client) -> None:
+    body = {"image": "aaaa"} | {f"k{number}": number for number in range(100_000)}
+    started = time.monotonic()
+    response = client.post("/v1/ocr", json=body)
+    expect(response, 422, "invalid_field")
+    assert time.monotonic() - started < 2
+    assert len(response.content) < 5000
+    long_name = client.post("/v1/ocr", json={"image": "aaaa", "k" * 1_000_000: 1})
+    expect(long_name, 422, "invalid_field")
+    assert len(long_name.content) < 5000
+    many = client.post("/v1/ocr", json={"image": "aaaa", "fields": [0] * 1_000_000})
+    expect(many, 422, "invalid_field")
+    assert len(many.content) < 5000
+
+
+def test_compressed_bodies_are_refused_by_name(client: httpx.Client) -> None:
+    headers = JSON | {"Content-Encoding": "gzip"}
+    problem = expect(
+        client.post("/ocr", content=b"x", headers=headers), 415, "unsupported_media_type"
+    )
+    assert "Content-Encoding" in problem["detail"]
+
+
+def test_fields_without_extract_are_refused(client: httpx.Client) -> None:
+    picture = base64.b64encode(png_bytes()).decode()
+    body = {"image": picture, "fields": ["Total"]}
+    expect(client.post("/v1/ocr", json=body), 422, "invalid_field")
+
+
+def test_leaving_in_the_middle_of_an_upload_is_no_error_of_ours(server: Server) -> None:
+    address = urlsplit(server.url)
+    head = "POST /v1/ocr HTTP/1.1\r\nHost: x\r\nX-Request-Id: left-early\r\n"
+    with socket.create_connection((address.hostname or "", address.port or 0), 10) as connection:
+        connection.sendall(
+            f"{head}Content-Type: image/png\r\nContent-Length: 5000\r\n\r\nabc".encode()
+        )
+    line = server.log_of("left-early")
+    assert (line["status"], line["code"]) == (499, None)
+
+
+class TestConnections:
+    """What never becomes a request is ended by the server, and probes stay up meanwhile."""
+
+    @staticmethod
+    def ended(server: Server, data: bytes, within_s: float) -> bytes:
+        """Everything the server says to `data` until it closes the connection."""
+        address = urlsplit(server.url)
+        with socket.create_connection(
+            (address.hostname or "", address.port or 0), within_s
+        ) as connection:
+            connection.sendall(data)
+            answer = b""
+            while received := connection.recv(65536):
+                answer += received
+        return answer
+
+    def test_silence_and_half_headers_are_ended(self, strict_server: Server) -> None:
+        for data in (b"", b"GET /v1/options HTTP/1.1\r\nHost:"):
+            assert b" 408 " in self.ended(strict_server, data, within_s=10)
+
+    def test_endless_headers_are_ended(self, strict_server: Server) -> None:
+        head = b"GET /v1/options HTTP/1.1\r\n" + b"X-Filler: 0123456789\r\n" * 20_000
+        with suppress(ConnectionError):
+            assert b" 431 " in self.ended(strict_server, head, within_s=10)
+        assert httpx.get(f"{strict_server.management_url}/livez").status_code == 200
+
+    def test_what_is_no_http_gets_a_problem(self, strict_server: Server) -> None:
+        answer = self.ended(strict_server, b"BREW coffee\r\n\r\n", within_s=10)
+        assert b"application/problem+json" in answer
+        assert b'"bad_request"' in answer
+
+    def test_probes_answer_when_the_connections_are_used_up(self, strict_server: Server) -> None:
+        address = urlsplit(strict_server.url)
+        with ExitStack() as stack:
+            for _ in range(60):
+                stack.enter_context(
+                    socket.create_connection((address.hostname or "", address.port or 0), 10)
+                )
+            for probe in ("livez", "readyz"):
+                answer = httpx.get(f"{strict_server.management_url}/{probe}", timeout=5)
+                assert answer.status_code == 200
+        deadline = time.monotonic() + 10
+        while True:
+            with suppress(httpx.TransportError), strict_server.client() as client:
+                assert client.get("/openapi.json").status_code == 200
+                return
+            assert time.monotonic() < deadline

@@ -8,6 +8,9 @@ from typing import Any
 
 from starlette.types import Receive
 
+# Nginx's convention for "the client closed the request"; it stands in logs and metrics only.
+CLIENT_CLOSED = 499
+
 
 class ClientGone(Exception):
     """The client closed the connection; there is nobody to answer."""

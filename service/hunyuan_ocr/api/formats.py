@@ -42,7 +42,7 @@ class DocumentJson:
         answer = DocumentOut(
             request_id=context.request_id,
             pages_total=reading.pages_total,
-            truncated=any(isinstance(page.error, DeadlineExceeded) for page in pages),
+            truncated=_truncated(reading, pages),
             pages=[_out(page, context) for page in pages],
             usage=_usage(pages, context),
         )
@@ -143,6 +143,7 @@ def _end(
     return {
         "request_id": context.request_id,
         "pages_total": reading.pages_total,
+        "truncated": _truncated(reading, done),
         "usage": _usage(done, context).model_dump(),
     }
 
@@ -171,6 +172,10 @@ async def _all_pages(reading: Reading) -> list[PageResult]:
 def _raise_if_alone(page: PageResult, reading: Reading) -> None:
     if page.error and len(reading.selected) == 1:
         raise page.error
+
+
+def _truncated(reading: Reading, pages: Sequence[PageResult]) -> bool:
+    return reading.cut_off or any(isinstance(page.error, DeadlineExceeded) for page in pages)
 
 
 def _joined(pages: Sequence[PageResult]) -> str:

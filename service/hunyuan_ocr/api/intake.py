@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from typing import Any, TypeVar
 
 from fastapi import Request
+from pydantic_core import from_json
 from starlette.datastructures import FormData, UploadFile
 from starlette.requests import ClientDisconnect
 
@@ -17,6 +17,7 @@ from hunyuan_ocr.errors import (
     BadRequest,
     EmptyBody,
     InvalidField,
+    MalformedJson,
     NotOneSource,
     UnsupportedMediaType,
 )
@@ -25,6 +26,7 @@ _MULTIPART = "multipart/form-data"
 _JSON = "application/json"
 _RAW = ("image/", "application/pdf", "application/octet-stream")
 _FORM_PARTS_MAX = 40
+_MEMBERS_MAX = 40
 
 Body = TypeVar("Body", bound=ReadBody)
 
@@ -36,6 +38,8 @@ async def receive_document(
 
     Raises one of the BadRequest family, UnsupportedMediaType or ClientGone.
     """
+    if request.headers.get("content-encoding", "identity").lower() != "identity":
+        raise UnsupportedMediaType("bodies are taken without a Content-Encoding")
     media_type = request.headers.get("content-type", "").split(";")[0].strip().lower()
     try:
         if media_type == _MULTIPART:
@@ -46,10 +50,25 @@ async def receive_document(
     if not body:
         raise EmptyBody
     if media_type == _JSON:
-        return _from_json(schema.model_validate_json(body), max_bytes)
+        return _from_json(_validated(schema, body), max_bytes)
     if media_type.startswith(_RAW):
         return body, ReadOptions.model_validate(_collect(request.query_params.multi_items()))
     raise UnsupportedMediaType("send JSON, multipart/form-data, image/*, or application/pdf")
+
+
+def _validated(schema: type[Body], body: bytes) -> Body:
+    """The body as a model. Its members are counted first: each one unknown costs an error."""
+    members = _parsed(body)
+    if isinstance(members, dict) and len(members) > _MEMBERS_MAX:
+        raise InvalidField(f"the body has more than {_MEMBERS_MAX} members")
+    return schema.model_validate(members)
+
+
+def _parsed(text: bytes | str) -> Any:
+    try:
+        return from_json(text, allow_inf_nan=False)
+    except ValueError:
+        raise MalformedJson from None
 
 
 def _from_json(body: ReadBody, max_bytes: int) -> tuple[bytes, ReadOptions]:
@@ -94,6 +113,6 @@ def _collect(items: Iterable[tuple[str, str]]) -> dict[str, Any]:
 
 def _json_member(value: str) -> Any:
     try:
-        return json.loads(value)
-    except (ValueError, RecursionError):
+        return _parsed(value)
+    except MalformedJson:
         raise InvalidField("json_schema is not valid JSON") from None

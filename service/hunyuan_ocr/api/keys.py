@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import logging
 import secrets
 from pathlib import Path
 
 from starlette.datastructures import Headers
 
 from hunyuan_ocr.errors import Unauthorized
+
+_log = logging.getLogger(__name__)
 
 _SALT_BYTES = 16
 _SECRET_BYTES = 32
@@ -42,6 +45,7 @@ class KeyRing:
     def __init__(self, path: Path | None) -> None:
         self._path = path
         self._version: tuple[int, int, int] | None = None
+        self._stale = False
         self._entries: dict[str, tuple[str, str]] = {}
         if path is not None:
             self._refresh(path)
@@ -71,6 +75,11 @@ class KeyRing:
         except (OSError, UnicodeDecodeError, KeyFileError) as error:
             if self._version is None:
                 raise KeyFileError(f"the key file {path} cannot be used: {error}") from None
+            if not self._stale:
+                _log.error("the key file cannot be used: the keys read last stay in force")
+            self._stale = True
+        else:
+            self._stale = False
 
 
 def _parse(text: str) -> dict[str, tuple[str, str]]:

@@ -8,12 +8,13 @@ import re
 import secrets
 from collections.abc import Callable
 
-from opentelemetry.propagate import extract
 from opentelemetry.trace import SpanKind, Tracer
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from hunyuan_ocr.api.context import RequestContext, attach
+from hunyuan_ocr.api.disconnect import CLIENT_CLOSED
 from hunyuan_ocr.api.problems import as_ocr_error, problem_response
 from hunyuan_ocr.errors import BodyTooLarge, OcrError, RequestTimeout
 from hunyuan_ocr.telemetry.logs import LOGGER
@@ -22,9 +23,8 @@ from hunyuan_ocr.telemetry.stages import StageRecorder
 from hunyuan_ocr.traffic.slots import ByteBudget
 
 _SANE_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
+_TRACE_CONTEXT = TraceContextTextMapPropagator()
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
-# Nginx's convention for "the client closed the request"; no such answer is ever sent.
-_CLIENT_CLOSED = 499
 
 
 class RequestScope:
@@ -53,7 +53,7 @@ class RequestScope:
         )
         attach(scope, context)
         with self._tracer.start_as_current_span(
-            "request", extract(dict(headers)), SpanKind.SERVER, record_exception=False
+            "request", _TRACE_CONTEXT.extract(headers), SpanKind.SERVER, record_exception=False
         ) as span:
             status = await self._serve(scope, receive, send, context)
             span.set_attribute("http.response.status_code", status)
@@ -93,7 +93,7 @@ class RequestScope:
             if not status:
                 answer = problem_response(known, scope)
                 await answer(scope, receive, send_with_headers)
-        return _CLIENT_CLOSED if context.cancelled else status
+        return CLIENT_CLOSED if context.cancelled else status
 
     def _record(self, scope: Scope, context: RequestContext, status: int, trace_id: str) -> None:
         # The route's template, never the path as sent: that would be a label per caller's whim.

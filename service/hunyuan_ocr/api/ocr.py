@@ -21,6 +21,7 @@ from hunyuan_ocr.api.schemas import Priority, ReadBody, ReadOptions, SimpleBody
 from hunyuan_ocr.errors import InvalidField
 from hunyuan_ocr.pipeline import Pipeline, ReadRequest
 from hunyuan_ocr.tasks import extract
+from hunyuan_ocr.tasks.catalogue import Task
 from hunyuan_ocr.tasks.prompts import TaskRequest
 from hunyuan_ocr.telemetry.stages import Stage
 
@@ -93,6 +94,8 @@ class OcrRoutes:
         )
 
     def _check(self, options: ReadOptions) -> None:
+        if options.task is not Task.EXTRACT and (options.fields or options.json_schema):
+            raise InvalidField("`fields` and `json_schema` belong to the task `extract`")
         if options.json_schema is not None and (
             problems := extract.schema_problems(options.json_schema)
         ):

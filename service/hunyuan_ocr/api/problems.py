@@ -14,6 +14,7 @@ from starlette.responses import JSONResponse
 from starlette.types import Scope
 
 from hunyuan_ocr.api.context import context_of
+from hunyuan_ocr.api.disconnect import CLIENT_CLOSED, ClientGone
 from hunyuan_ocr.errors import (
     BadRequest,
     InvalidField,
@@ -26,6 +27,8 @@ from hunyuan_ocr.errors import (
 PROBLEM_MEDIA_TYPE = "application/problem+json"
 # Clients told to come back at the same moment would: spread them over half as long again.
 _RETRY_JITTER = 0.5
+_FIELD_ERRORS_MAX = 20
+_FIELD_NAME_CHARS = 60
 _OPENAI_PATHS = ("/v1/chat/", "/v1/models")
 
 
@@ -61,13 +64,10 @@ def problem_response(error: OcrError, scope: Scope) -> JSONResponse:
 
 def invalid_fields(error: ValidationError | RequestValidationError) -> BadRequest:
     """A pydantic error as ours: field names and messages, never the values sent."""
-    found = error.errors()
+    found = error.errors()[:_FIELD_ERRORS_MAX]
     if any(item["type"] == "json_invalid" for item in found):
         return MalformedJson("the body is not valid JSON")
-    fields = [
-        {"field": ".".join(str(part) for part in item["loc"]) or "body", "message": item["msg"]}
-        for item in found
-    ]
+    fields = [{"field": _field_name(item["loc"]), "message": item["msg"]} for item in found]
     names = ", ".join(dict.fromkeys(field["field"] for field in fields))
     return InvalidField(f"wrong type or value: {names}", errors=fields)
 
@@ -88,9 +88,17 @@ def as_ocr_error(error: Exception) -> OcrError:
     return OcrError("an unexpected error; it was logged under the request_id")
 
 
+def _field_name(location: tuple[int | str, ...]) -> str:
+    name = ".".join(map(str, location)) or "body"
+    return name if len(name) <= _FIELD_NAME_CHARS else name[:_FIELD_NAME_CHARS] + "…"
+
+
 async def handle_error(request: Request, error: Exception) -> Response:
     """The one exception handler of the API."""
     context = context_of(request.scope)
+    if isinstance(error, ClientGone):
+        context.cancelled = True
+        return Response(status_code=CLIENT_CLOSED)  # which nobody receives
     known = as_ocr_error(error)
     context.code = known.code
     return problem_response(known, request.scope)

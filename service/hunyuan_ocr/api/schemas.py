@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, FailFast, Field
 
 from hunyuan_ocr.pipeline import PageLine, PageResult
 from hunyuan_ocr.tasks.catalogue import Task
@@ -23,7 +23,7 @@ class ReadOptions(BaseModel):
         None, max_length=1000, description="Which pages, counted from 1.", examples=["1,3-5"]
     )
     password: str | None = Field(None, max_length=1000, description="Password of a PDF.")
-    fields: list[str] = Field(
+    fields: Annotated[list[str], FailFast()] = Field(
         [], max_length=_FIELDS_MAX, description="Names of the fields that `extract` looks for."
     )
     json_schema: dict[str, Any] | None = Field(
@@ -40,7 +40,10 @@ class ReadOptions(BaseModel):
         None, description="Class of the request; unset: standard, batch beyond 20 pages."
     )
     timeout_s: float | None = Field(
-        None, gt=0, description="Time for the whole request, in seconds."
+        None,
+        gt=0,
+        allow_inf_nan=False,
+        description="Time for the whole request in seconds; longer is cut to the maximum.",
     )
 
 
@@ -119,7 +122,9 @@ class DocumentOut(BaseModel):
 
     request_id: str
     pages_total: int = Field(description="Pages in the document, read or not.")
-    truncated: bool = Field(description="Whether a page asked for could not be read in time.")
+    truncated: bool = Field(
+        description="Whether pages are missing: out of time, or the file was cut off."
+    )
     pages: list[PageOut]
     usage: Usage
 

@@ -59,9 +59,13 @@ class PageSize:
 
 @dataclass(frozen=True, slots=True)
 class DocumentInfo:
-    """What the headers say. `pages[i]` is the size of page i (0-based)."""
+    """What the headers say. `pages[i]` is the size of page i (0-based).
+
+    `cut_off` says that the file ends before all its pages are there.
+    """
 
     pages: tuple[PageSize, ...]
+    cut_off: bool = False
 
 
 @dataclass(frozen=True, slots=True)

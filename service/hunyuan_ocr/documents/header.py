@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Final
 
@@ -53,7 +53,8 @@ class Frame:
     """One picture as its header describes it.
 
     `width` and `height` as stored, before `orientation` (EXIF, 1 to 8) is applied; `position`
-    is what a decoder seeks to. `plain` says 8-bit grey or RGB without transparency.
+    is what a decoder seeks to. `plain` says 8-bit grey or RGB without transparency,
+    `last_before_cut` that the file should go on behind it and does not.
     """
 
     width: int
@@ -61,6 +62,7 @@ class Frame:
     orientation: int = 1
     position: int = 0
     plain: bool = False
+    last_before_cut: bool = False
 
     @property
     def upright(self) -> PageSize:
@@ -79,8 +81,9 @@ def read_header(document: Document, limits: Limits) -> DocumentInfo:
     Raises `ImageCorrupt`, `ImageTooLarge`, `TooManyPages`, and `UnsupportedFormat` for HEIC,
     12-bit JPEG and formats that only a worker reads.
     """
-    pages = tuple(frame.upright for frame in read_frames(document.kind, document.data, limits))
-    return checked(pages, limits)
+    frames = read_frames(document.kind, document.data, limits)
+    info = checked(tuple(frame.upright for frame in frames), limits)
+    return replace(info, cut_off=any(frame.last_before_cut for frame in frames))
 
 
 def checked(pages: tuple[PageSize, ...], limits: Limits) -> DocumentInfo:
@@ -126,7 +129,11 @@ def _read_tiff(data: Buffer, limits: Limits) -> tuple[Frame, ...]:
 
 def _frame_of(directory: tiff.Directory) -> Frame:
     return Frame(
-        directory.width, directory.height, directory.orientation, position=directory.position
+        directory.width,
+        directory.height,
+        directory.orientation,
+        position=directory.position,
+        last_before_cut=directory.next_is_missing,
     )
 
 

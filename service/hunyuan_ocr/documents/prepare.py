@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import mmap
 import os
 import tempfile
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
@@ -28,8 +29,10 @@ from hunyuan_ocr.documents.document import (
 )
 from hunyuan_ocr.documents.header import Frame, Limits
 from hunyuan_ocr.documents.resize import Fit, draw, fit
-from hunyuan_ocr.errors import PageOutOfRange
+from hunyuan_ocr.errors import PageOutOfRange, Unavailable
 from hunyuan_ocr.workers import WorkerPool
+
+_log = logging.getLogger(__name__)
 
 # JPEG at this quality without subsampling keeps strokes of coloured text intact.
 _SAVE_OPTIONS: Final[dict[ImageEncoding, dict[str, object]]] = {
@@ -94,6 +97,8 @@ class Preparer:
         nice: int = 5,
     ) -> None:
         self._page_timeout_s = page_timeout_s
+        # A small PDF can take its whole time to render: pictures must not wait behind such ones.
+        self._pdfs = asyncio.Semaphore(max(1, workers - 1))
         self._pool = WorkerPool(
             workers=workers,
             max_tasks_per_worker=max_pages_per_worker,
@@ -115,17 +120,22 @@ class Preparer:
         `PdfEncrypted`, and those of `WorkerPool.run`."""
         if document.kind not in _READ_IN_WORKER:
             return header.read_header(document, limits)
-        return await self._pool.run(
-            inspect, _by_path(document), limits, timeout_s=self._page_timeout_s
-        )
+        async with self._turn(document):
+            return await self._pool.run(
+                inspect, _by_path(document), limits, timeout_s=self._page_timeout_s
+            )
 
     async def prepare(
         self, document: Document, index: int, options: PrepareOptions
     ) -> PreparedPage:
         """`prepare` in a worker; errors as there, and those of `WorkerPool.run`."""
-        return await self._pool.run(
-            prepare, _by_path(document), index, options, timeout_s=self._page_timeout_s
-        )
+        async with self._turn(document):
+            return await self._pool.run(
+                prepare, _by_path(document), index, options, timeout_s=self._page_timeout_s
+            )
+
+    def _turn(self, document: Document) -> AbstractAsyncContextManager[None]:
+        return self._pdfs if document.kind is DocumentKind.PDF else nullcontext()
 
 
 @asynccontextmanager
@@ -133,18 +143,29 @@ async def spooled(document: Document, directory: Path) -> AsyncIterator[Document
     """A document of several pages with a file of its bytes, which is removed at the end.
 
     So that a worker reads only the page it needs. Only this user can read the file. Formats of
-    one page are yielded as they are.
+    one page are yielded as they are. Raises Unavailable where the file cannot be written.
     """
     if document.kind not in _SEVERAL_PAGES:
         yield document
         return
-    descriptor, name = tempfile.mkstemp(prefix="page-", dir=directory)  # mode 0600
     try:
-        with os.fdopen(descriptor, "wb") as file:
-            await asyncio.to_thread(file.write, document.data)
+        descriptor, name = tempfile.mkstemp(prefix="page-", dir=directory)  # mode 0600
+    except OSError as error:
+        raise _no_room(error) from error
+    try:
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                await asyncio.to_thread(file.write, document.data)
+        except OSError as error:
+            raise _no_room(error) from error
         yield replace(document, path=Path(name))
     finally:
         os.unlink(name)
+
+
+def _no_room(error: OSError) -> Unavailable:
+    _log.error("a document could not be spooled: %s", os.strerror(error.errno or 0))
+    return Unavailable("there is no room to hold the document", retry_after_s=10.0)
 
 
 def _by_path(document: Document) -> Document:

@@ -41,6 +41,7 @@ class Directory:
     """One directory; `width` and `height` as stored, `orientation` 1 to 8.
 
     `position` counts all directories from 0, `is_page` is false for thumbnails and masks.
+    `next_is_missing` says that the chain leads on to where the file has ended already.
     """
 
     position: int
@@ -48,6 +49,7 @@ class Directory:
     height: int
     orientation: int
     is_page: bool
+    next_is_missing: bool
 
 
 def directories(data: Buffer) -> Iterator[Directory]:
@@ -74,6 +76,7 @@ def directories(data: Buffer) -> Iterator[Directory]:
             height=values.get(_HEIGHT, 0),
             orientation=orientation if 1 <= orientation <= 8 else 1,
             is_page=not values.get(_SUBFILE_TYPE, 0) & _THUMBNAIL_OR_MASK,
+            next_is_missing=offset >= len(data),
         )
         position += 1
 

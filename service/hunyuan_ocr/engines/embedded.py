@@ -18,6 +18,8 @@ from hunyuan_ocr.errors import EngineStarting, EngineUnavailable, OcrError, Unav
 from hunyuan_ocr.tasks.catalogue import Task
 from hunyuan_ocr.workers import WorkerPool
 
+_PAGES_PER_WORKER = 1000
+
 
 class EmbeddedEngine:
     """Reads pages with rapidocr, one page per worker process at a time."""
@@ -33,6 +35,8 @@ class EmbeddedEngine:
         self._page_timeout_s = page_timeout_s
         self._pool = WorkerPool(
             workers=workers,
+            # A worker's memory grows to what its largest page took.
+            max_tasks_per_worker=_PAGES_PER_WORKER,
             setup=embedded_worker.load,
             setup_args=(threads_per_worker,),
         )

@@ -102,7 +102,9 @@ class VllmEngine:
         self.http = VllmHttp(options.base_url)
         self._heartbeat = Heartbeat(options.hung_after_s)
         self._watching: asyncio.Task[None] | None = None
-        self._refusal: Unavailable | None = EngineStarting("the engine was not reached yet")
+        self._refusal: Unavailable | None = EngineStarting(
+            f"the engine at {options.base_url} was not reached yet"
+        )
         self._model = ""
         self._max_model_len = 0
         self._answered_s = clock()
@@ -215,7 +217,7 @@ class VllmEngine:
                 if self._clock() - self._answered_s >= self._options.hung_after_s:
                     self._hangs("the engine hangs: it does not answer")
             except (aiohttp.ClientError, OSError):
-                self._lost("the engine does not answer")
+                self._lost(f"the engine at {self._options.base_url} does not answer")
             else:
                 self._answered_s = self._clock()
                 await self._judge(self._heartbeat.observe(self._answered_s, sample))
