@@ -10,6 +10,7 @@ FIGURES = {
     "cer": "benchmarks.cer",
     "mixed-up": "benchmarks.mixed_up",
     "isolation": "benchmarks.isolation",
+    "engine-throughput": "benchmarks.engine_throughput",
     "overhead": "benchmarks.overhead",
 }
 

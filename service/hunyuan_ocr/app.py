@@ -20,23 +20,23 @@ from starlette.requests import Request
 from starlette.types import ASGIApp
 
 from hunyuan_ocr.api.context import context_of
-from hunyuan_ocr.api.disconnect import ClientGone
 from hunyuan_ocr.api.formats import FORMATS
 from hunyuan_ocr.api.keys import KeyRing
+from hunyuan_ocr.api.live import ClientGone
 from hunyuan_ocr.api.middleware import BodyLimits, RequestScope
 from hunyuan_ocr.api.ocr import OcrLimits, OcrRoutes
 from hunyuan_ocr.api.openai import OpenAiRoutes
 from hunyuan_ocr.api.openapi import install_openapi
 from hunyuan_ocr.api.ops import management_app, options_router
 from hunyuan_ocr.api.problems import handle_error
-from hunyuan_ocr.documents.document import DocumentKind
+from hunyuan_ocr.documents.document import READABLE
 from hunyuan_ocr.documents.header import Limits
 from hunyuan_ocr.documents.prepare import Preparer
 from hunyuan_ocr.engines.base import Engine
 from hunyuan_ocr.engines.embedded import EmbeddedEngine
 from hunyuan_ocr.engines.visual_tokens import PixelBounds
 from hunyuan_ocr.engines.vllm import VllmEngine, VllmOptions
-from hunyuan_ocr.errors import OcrError
+from hunyuan_ocr.errors import OcrError, Unavailable
 from hunyuan_ocr.pipeline import Pipeline, PipelineLimits
 from hunyuan_ocr.settings import Settings
 from hunyuan_ocr.telemetry.metrics import Metrics
@@ -66,6 +66,7 @@ class Service:
     preparer: Preparer
     metrics: Metrics
     traces: TracerProvider
+    draining: asyncio.Event
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -100,7 +101,12 @@ def build(settings: Settings) -> Service:
         tracer=traces.get_tracer("hunyuan_ocr"),
         clock=time.monotonic,
     )
-    management = management_app(metrics, engine.refusal)
+    draining = asyncio.Event()
+
+    def unready() -> Unavailable | None:
+        return Unavailable("the service is draining") if draining.is_set() else engine.refusal()
+
+    management = management_app(metrics, unready)
     return Service(
         settings=settings,
         api=api,
@@ -111,6 +117,7 @@ def build(settings: Settings) -> Service:
         preparer=preparer,
         metrics=metrics,
         traces=traces,
+        draining=draining,
     )
 
 
@@ -228,7 +235,7 @@ def _options(settings: Settings, engine: Engine) -> dict[str, Any]:
         "engine": capabilities.engine,
         "model": capabilities.model,
         "tasks": sorted(capabilities.tasks),
-        "inputs": [kind.value for kind in DocumentKind],
+        "inputs": [kind.value for kind in READABLE],
         "answers": list(FORMATS),
         "limits": {
             "max_body_megabytes": settings.max_body_megabytes,

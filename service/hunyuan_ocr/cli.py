@@ -12,6 +12,7 @@ from typing import Annotated
 
 import typer
 import uvloop
+from aiohttp import ClientError
 from rich.console import Console
 
 from hunyuan_ocr import client
@@ -133,15 +134,17 @@ def check(
     async def start_and_stop() -> str | None:
         async with service.running():
             problem = await _engine_problem(service.engine)
-            if isolation and isinstance(service.engine, VllmEngine):
+            if isolation and problem is None and isinstance(service.engine, VllmEngine):
                 report = await service.engine.check_isolation()
                 typer.echo(json.dumps(asdict(report)))
+                if report.verdict != "isolated":
+                    problem = f"isolation self-test {report.verdict}: {report.detail}"
             return problem
 
     try:
         problem = uvloop.run(start_and_stop())
-    except OcrError as error:
-        problem = error.detail
+    except (OcrError, ClientError, TimeoutError) as error:
+        problem = error.detail if isinstance(error, OcrError) else str(error)
     if problem:
         _stderr.print(f"[red]engine {settings.engine}:[/] {problem}", highlight=False)
         raise typer.Exit(1)

@@ -134,7 +134,7 @@ class RequestTimeout(OcrError):
     advice = "Send the body within the upload time limit."
 
     def __init__(self, detail: str = "") -> None:
-        # What is left of the body would be taken for the next request.
+        # Nothing more of this body is wanted.
         super().__init__(detail, headers={"Connection": "close"})
 
 
@@ -240,6 +240,14 @@ class Unavailable(OcrError):
 
     def __init__(self, detail: str = "", *, retry_after_s: float = 1.0) -> None:
         super().__init__(detail, retry_after_s=retry_after_s)
+
+    def for_caller(self) -> Unavailable:
+        """This refusal, to be raised: a new object, whose detail is for callers.
+
+        One object raised for many callers would hold on to all their frames; and what tells an
+        operator where the engine is does not concern a caller.
+        """
+        return type(self)(retry_after_s=self.retry_after_s or 1.0)
 
 
 class QueueFull(Unavailable):

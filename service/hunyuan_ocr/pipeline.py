@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable
-from contextlib import aclosing, asynccontextmanager
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
@@ -184,7 +184,7 @@ class Pipeline:
 
     def _check_queue(self) -> None:
         if refusal := self._engine.refusal():
-            raise refusal
+            raise refusal.for_caller()
         if self._page_slots.waiting >= self._limits.max_waiting_pages:
             raise QueueFull(f"{self._page_slots.waiting} pages are waiting", retry_after_s=2.0)
 
@@ -232,9 +232,13 @@ class Pipeline:
         on_text: OnText | None,
     ) -> PageResult:
         """Prepare the page while others hold the engine, read it, map its boxes back."""
-        async with self._page_slots.hold(stages.stage(Stage.QUEUE)):
+        async with AsyncExitStack() as turn, AsyncExitStack() as slot:
+            with stages.stage(Stage.QUEUE):
+                await turn.enter_async_context(self._preparer.turn(document))
+            await slot.enter_async_context(self._page_slots.hold(stages.stage(Stage.QUEUE)))
             with stages.stage(Stage.PREPARE):
                 page = await self._preparer.prepare(document, index, self._prepare_options())
+            await turn.aclose()
             async with self._engine_slots.hold(stages.stage(Stage.QUEUE)):
                 with stages.stage(Stage.ENGINE):
                     recognition = await recognise(
@@ -286,6 +290,8 @@ class Pipeline:
 
     def _count(self, task: Task, result: PageResult) -> None:
         outcome = result.error.code if result.error else "ok"
+        if result.error:
+            self._metrics.refused.labels(outcome).inc()
         self._metrics.pages.labels(task, result.engine, outcome).inc()
         self._metrics.megapixels.inc(result.width * result.height / 1e6)
         self.count_tokens(result.usage)

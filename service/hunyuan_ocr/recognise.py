@@ -83,7 +83,6 @@ async def recognise(
     generation: Generation,
     request_id: str,
     max_output_tokens: int,
-    priority: int = 0,
     on_text: OnText | None = None,
 ) -> Recognition:
     """Read a page; cancelling it cancels the work in the engine.
@@ -99,7 +98,6 @@ async def recognise(
         max_output_tokens=max_output_tokens,
         request_id=request_id,
         json_schema=None if schema is None else _as_object(neutralise_json(schema)),
-        priority=priority,
     )
     reader = _Reader(engine, asked, on_text)
     answer = await reader.read()

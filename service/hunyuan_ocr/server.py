@@ -62,6 +62,7 @@ async def serve(service: Service) -> None:
     )
 
     def stop() -> None:
+        service.draining.set()
         api.should_exit = True
 
     loop = asyncio.get_running_loop()

@@ -99,7 +99,7 @@ class Settings(BaseSettings):
         default_factory=_cores, ge=1, le=64, description="Processes that decode and render pages."
     )
     decode_worker_memory_megabytes: int = Field(
-        2048, ge=256, description="Address space each decode process may use above its start."
+        2048, ge=256, description="Address space of each decode process."
     )
     pages_per_decode_worker: int = Field(
         500, ge=1, description="Pages after which a decode process is replaced by a fresh one."
@@ -118,7 +118,9 @@ class Settings(BaseSettings):
         64.0, gt=0, le=1024, description="Largest request body, counted while it arrives."
     )
     max_bodies_megabytes: float = Field(
-        512.0, gt=0, description="All request bodies in memory together; beyond it callers wait."
+        512.0,
+        gt=0,
+        description="All request bodies in memory together; one more is refused with 429.",
     )
     body_timeout_s: float = Field(30.0, gt=0, description="Longest that a body may take to arrive.")
     max_image_megapixels: float = Field(
@@ -126,7 +128,7 @@ class Settings(BaseSettings):
     )
     max_pages: int = Field(500, ge=1, description="Most pages read for one request.")
     max_instruction_chars: int = Field(
-        2000, ge=0, description="Longest instruction, field name or language hint."
+        2000, ge=0, description="Longest instruction and longest field name."
     )
     max_connections: int = Field(
         4096, ge=1, description="Connections to the API at once; one more is closed."

@@ -131,6 +131,8 @@ class WorkerPool:
                 raise
             self._put_back(slot)
             if error is not None:
+                for note in getattr(error, "__notes__", ()):
+                    _log.error("a worker failed", extra={"fields": {"frames": note.splitlines()}})
                 raise error
             return value  # type: ignore[no-any-return]
         raise PageFailed

@@ -99,8 +99,9 @@ def test_a_page_in_flight_is_finished_after_sigterm(tmp_path: Path) -> None:
                 headers={"Content-Type": "image/png"},
                 timeout=60,
             )
-            while server.metric("hunyuan_ocr_stage_duration_seconds_count") < 1:
-                time.sleep(0.01)
+            while server.metric("hunyuan_ocr_pages_in_flight") < 1:
+                assert not waiting.done()
+                time.sleep(0.005)
         # Leaving the block sent SIGTERM and waited for a clean exit.
         assert waiting.result().json()["text"] == "\n".join(LINES)
     assert not [line for line in server.log_lines() if line["level"] == "error"]

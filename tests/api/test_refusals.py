@@ -40,7 +40,7 @@ def expect(response: httpx.Response, status: int, code: str) -> dict[str, Any]:
 @pytest.mark.parametrize("path", ["/ocr", "/v1/ocr"])
 class TestBodies:
     def test_malformed_json(self, client: httpx.Client, path: str) -> None:
-        for body in (b"{", b'{"image": }', b"\xff\xfe", b"[" * 100_000, b"nul"):
+        for body in (b"{", b'{"image": }', b"\xff\xfe", b"[" * 10_000, b"nul"):
             expect(client.post(path, content=body, headers=JSON), 400, "malformed_json")
 
     def test_wrong_types_name_the_field_and_not_the_value(
@@ -247,6 +247,10 @@ def test_a_body_of_many_members_is_refused_at_once(client: httpx.Client) -> None
     long_name = client.post("/v1/ocr", json={"image": "aaaa", "k" * 1_000_000: 1})
     expect(long_name, 422, "invalid_field")
     assert len(long_name.content) < 5000
+    started = time.monotonic()
+    wide = client.post("/v1/ocr", content=b"[" + b"{}," * 5_000_000 + b"{}]", headers=JSON)
+    expect(wide, 422, "invalid_field")
+    assert time.monotonic() - started < 2
     many = client.post("/v1/ocr", json={"image": "aaaa", "fields": [0] * 1_000_000})
     expect(many, 422, "invalid_field")
     assert len(many.content) < 5000

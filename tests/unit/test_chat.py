@@ -130,21 +130,21 @@ def text_part(text: str) -> dict[str, str]:
 
 def test_chat_passes_the_image_as_it_is_and_fills_in_sampling() -> None:
     part = image_part(png_bytes())
-    safe = made_safe(chat(part, text_part("read"), temperature=0.5, user="u"), "1.5", 99)
+    safe = made_safe(chat(part, text_part("read"), temperature=0.5, user="u"), "1.5")
     assert safe.image is not None
     assert safe.image.size == PageSize(480, 160)
     sent = json.loads(with_image(safe.body, safe.image.digits, safe.image.media_type))
     assert sent["messages"][0]["content"] == [part, text_part("read")]
     assert sent["temperature"] == 0.5
     assert sent["repetition_penalty"] == 1.08
-    assert sent["max_tokens"] == 99
+    assert safe.text_bytes == len("read")
     assert "user" not in sent
 
 
 def test_chat_reads_the_size_behind_a_long_header() -> None:
     jpeg = jpeg_bytes()
     segments = b"".join(b"\xff\xe2\xff\xff" + bytes(65533) for _ in range(3))
-    safe = made_safe(chat(image_part(jpeg[:2] + segments + jpeg[2:])), "1.5", 99)
+    safe = made_safe(chat(image_part(jpeg[:2] + segments + jpeg[2:])), "1.5")
     assert safe.image is not None
     assert (safe.image.size, safe.image.media_type) == (PageSize(480, 160), "image/jpeg")
 
@@ -152,7 +152,7 @@ def test_chat_reads_the_size_behind_a_long_header() -> None:
 @pytest.mark.parametrize("text", [IMAGE, f'"{IMAGE}"', json.dumps(IMAGE), IMAGE * 3])
 def test_no_text_of_a_caller_can_stand_in_for_the_image(text: str) -> None:
     part = image_part(png_bytes())
-    safe = made_safe(chat(part, text_part(text), stop=[text]), "1.5", 99)
+    safe = made_safe(chat(part, text_part(text), stop=[text]), "1.5")
     assert safe.image is not None
     sent = json.loads(with_image(safe.body, safe.image.digits, safe.image.media_type))
     assert sent["messages"][0]["content"][0] == part
@@ -172,7 +172,6 @@ def test_chat_neutralises_text_wherever_it_stands() -> None:
         )
         | {"messages": [{"role": "system", "content": IMAGE_START, "name": IMAGE_START}]},
         "1.5",
-        99,
     )
     assert IMAGE_START not in json.dumps(safe.body, ensure_ascii=False)
 
@@ -202,4 +201,4 @@ def test_chat_neutralises_text_wherever_it_stands() -> None:
 )
 def test_chat_refuses(body: object, error: type[Exception]) -> None:
     with pytest.raises(error):
-        made_safe(body, "1.5", 99)
+        made_safe(body, "1.5")

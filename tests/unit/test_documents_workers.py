@@ -65,7 +65,7 @@ def is_running(pid: int) -> bool:
 
 async def until_gone(pid: int, within_s: float = 1.0) -> None:
     async with asyncio.timeout(within_s):
-        while is_running(pid):  # noqa: ASYNC110 - a foreign process sets no event
+        while is_running(pid):
             await asyncio.sleep(0.01)
 
 

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from starlette.datastructures import Headers
 from starlette.types import Message
 
-from hunyuan_ocr.api.disconnect import ClientGone, unless_gone
 from hunyuan_ocr.api.keys import KeyFileError, KeyRing, new_key
+from hunyuan_ocr.api.live import ClientGone, unless_gone
 from hunyuan_ocr.api.negotiate import choose
 from hunyuan_ocr.errors import NotAcceptable, Unauthorized, error_classes
 from hunyuan_ocr.pipeline import as_they_finish

@@ -13,13 +13,16 @@ _KEY = "hunyuan_ocr"
 
 @dataclass(slots=True)
 class RequestContext:
-    """`code` is the problem's code where there was one; `fields` go into the log line."""
+    """`status` is what was sent, 0 before that; `code` is the problem's code where there was one;
+    `fields` go into the log line.
+    """
 
     request_id: str
     stages: StageRecorder
     clock: Callable[[], float]
     started: float
     tenant: str = "anonymous"
+    status: int = 0
     code: str | None = None
     cancelled: bool = False
     fields: dict[str, Any] = field(default_factory=dict)

@@ -126,11 +126,13 @@ async def _next(
 ) -> bytes | PageResult | None:
     """The next event; what ended the reader early is raised here."""
     getting = asyncio.ensure_future(events.get())
-    await asyncio.wait((getting, reader), return_when=asyncio.FIRST_COMPLETED)
-    if reader.done() and not getting.done() and events.empty():
+    try:
+        await asyncio.wait((getting, reader), return_when=asyncio.FIRST_COMPLETED)
+        if reader.done() and not getting.done() and events.empty():
+            await reader
+        return await getting
+    finally:
         getting.cancel()
-        await reader
-    return await getting
 
 
 def _event(name: str, data: Mapping[str, object]) -> bytes:

@@ -10,7 +10,7 @@ from pydantic_core import from_json
 from starlette.datastructures import FormData, UploadFile
 from starlette.requests import ClientDisconnect
 
-from hunyuan_ocr.api.disconnect import ClientGone
+from hunyuan_ocr.api.live import ClientGone
 from hunyuan_ocr.api.schemas import ReadBody, ReadOptions
 from hunyuan_ocr.documents.encoding import decode_base64
 from hunyuan_ocr.errors import (
@@ -27,6 +27,7 @@ _JSON = "application/json"
 _RAW = ("image/", "application/pdf", "application/octet-stream")
 _FORM_PARTS_MAX = 40
 _MEMBERS_MAX = 40
+_JSON_VALUES_MAX = 20_000
 
 Body = TypeVar("Body", bound=ReadBody)
 
@@ -58,15 +59,21 @@ async def receive_document(
 
 def _validated(schema: type[Body], body: bytes) -> Body:
     """The body as a model. Its members are counted first: each one unknown costs an error."""
-    members = _parsed(body)
+    members = parse_json(body)
     if isinstance(members, dict) and len(members) > _MEMBERS_MAX:
         raise InvalidField(f"the body has more than {_MEMBERS_MAX} members")
     return schema.model_validate(members)
 
 
-def _parsed(text: bytes | str) -> Any:
+def parse_json(body: bytes) -> Any:
+    """Decode a body. What it would grow to is bounded first: `{},{},…` takes 30 times its size.
+
+    Raises MalformedJson, InvalidField.
+    """
+    if sum(body.count(sign) for sign in b",[{") > _JSON_VALUES_MAX:
+        raise InvalidField(f"the body has more than {_JSON_VALUES_MAX} values")
     try:
-        return from_json(text, allow_inf_nan=False)
+        return from_json(body, allow_inf_nan=False)
     except ValueError:
         raise MalformedJson from None
 
@@ -81,7 +88,9 @@ def _from_json(body: ReadBody, max_bytes: int) -> tuple[bytes, ReadOptions]:
 async def _from_form(
     request: Request, schema: type[Body], max_bytes: int
 ) -> tuple[bytes, ReadOptions]:
-    async with request.form(max_files=2, max_fields=_FORM_PARTS_MAX) as form:
+    async with request.form(
+        max_files=2, max_fields=_FORM_PARTS_MAX, max_part_size=max_bytes
+    ) as form:
         files = [await part.read() for part in _uploads(form)]
         texts = [(name, value) for name, value in form.multi_items() if isinstance(value, str)]
     body = schema.model_validate(_collect(texts))
@@ -103,7 +112,8 @@ def _collect(items: Iterable[tuple[str, str]]) -> dict[str, Any]:
     members: dict[str, Any] = {}
     for name, value in items:
         if name == "fields":
-            members.setdefault(name, []).extend(part.strip() for part in value.split(","))
+            names = (part.strip() for part in value.split(","))
+            members.setdefault(name, []).extend(filter(None, names))
         elif name in members:
             raise BadRequest("a parameter was sent twice")
         else:
@@ -113,6 +123,6 @@ def _collect(items: Iterable[tuple[str, str]]) -> dict[str, Any]:
 
 def _json_member(value: str) -> Any:
     try:
-        return _parsed(value)
-    except MalformedJson:
+        return parse_json(value.encode())
+    except (MalformedJson, UnicodeEncodeError):
         raise InvalidField("json_schema is not valid JSON") from None

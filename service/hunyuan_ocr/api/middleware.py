@@ -14,7 +14,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from hunyuan_ocr.api.context import RequestContext, attach
-from hunyuan_ocr.api.disconnect import CLIENT_CLOSED
+from hunyuan_ocr.api.live import CLIENT_CLOSED
 from hunyuan_ocr.api.problems import as_ocr_error, problem_response
 from hunyuan_ocr.errors import BodyTooLarge, OcrError, RequestTimeout
 from hunyuan_ocr.telemetry.logs import LOGGER
@@ -53,24 +53,30 @@ class RequestScope:
         )
         attach(scope, context)
         with self._tracer.start_as_current_span(
-            "request", _TRACE_CONTEXT.extract(headers), SpanKind.SERVER, record_exception=False
+            "request",
+            _TRACE_CONTEXT.extract(headers),
+            SpanKind.SERVER,
+            record_exception=False,
+            set_status_on_exception=False,
         ) as span:
-            status = await self._serve(scope, receive, send, context)
-            span.set_attribute("http.response.status_code", status)
-            trace_id = format(span.get_span_context().trace_id, "032x")
-        self._record(scope, context, status, trace_id)
+            try:
+                await self._serve(scope, receive, send, context)
+            finally:
+                span.set_attribute("http.response.status_code", context.status)
+                trace_id = format(span.get_span_context().trace_id, "032x")
+                self._record(scope, context, trace_id)
 
     async def _serve(
         self, scope: Scope, receive: Receive, send: Send, context: RequestContext
-    ) -> int:
-        """Run the app and return the status sent; an error it let through becomes a problem."""
-        status, complete = 0, False
+    ) -> None:
+        """Run the app; an error it let through becomes a problem, or a cut if it had begun."""
+        complete = False
 
         async def send_with_headers(message: Message) -> None:
-            nonlocal status, complete
+            nonlocal complete
             complete = message["type"] == "http.response.body" and not message.get("more_body")
             if message["type"] == "http.response.start":
-                status = message["status"]
+                context.status = message["status"]
                 headers = MutableHeaders(scope=message)
                 headers["X-Request-Id"] = context.request_id
                 if timing := context.stages.server_timing():
@@ -80,7 +86,8 @@ class RequestScope:
         try:
             await self._app(scope, receive, send_with_headers)
         except Exception as error:  # noqa: BLE001 - the request boundary
-            known = as_ocr_error(error)
+            # Starlette wraps what is raised once an answer has begun.
+            known = as_ocr_error(error.__cause__ if context.status and error.__cause__ else error)
             context.code = known.code
             if type(known) is OcrError:
                 self._log.error(
@@ -88,14 +95,14 @@ class RequestScope:
                     exc_info=error,
                     extra={"fields": {"request_id": context.request_id}},
                 )
-            if status and not complete:
+            if context.status and not complete:
                 raise ConnectionAbortedError from None  # so that the server cuts the answer short
-            if not status:
+            if not context.status:
                 answer = problem_response(known, scope)
                 await answer(scope, receive, send_with_headers)
-        return CLIENT_CLOSED if context.cancelled else status
 
-    def _record(self, scope: Scope, context: RequestContext, status: int, trace_id: str) -> None:
+    def _record(self, scope: Scope, context: RequestContext, trace_id: str) -> None:
+        status = CLIENT_CLOSED if context.cancelled else context.status
         # The route's template, never the path as sent: that would be a label per caller's whim.
         route = getattr(scope.get("route"), "path", "unmatched")
         method = scope["method"] if scope["method"] in _METHODS else "other"

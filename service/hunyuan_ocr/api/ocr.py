@@ -8,13 +8,12 @@ from contextlib import aclosing
 from dataclasses import dataclass
 
 from fastapi import APIRouter, Request, Response
-from starlette.datastructures import MutableHeaders
-from starlette.types import Receive, Scope, Send
+from starlette.types import Send
 
 from hunyuan_ocr.api.context import RequestContext, context_of
-from hunyuan_ocr.api.disconnect import ClientGone, unless_gone
 from hunyuan_ocr.api.formats import FORMATS, JSON, Format, SimpleJson
 from hunyuan_ocr.api.intake import receive_document
+from hunyuan_ocr.api.live import LiveAnswer
 from hunyuan_ocr.api.negotiate import choose
 from hunyuan_ocr.api.openapi import read_operation
 from hunyuan_ocr.api.schemas import Priority, ReadBody, ReadOptions, SimpleBody
@@ -24,6 +23,9 @@ from hunyuan_ocr.tasks import extract
 from hunyuan_ocr.tasks.catalogue import Task
 from hunyuan_ocr.tasks.prompts import TaskRequest
 from hunyuan_ocr.telemetry.stages import Stage
+
+# Pages end by the deadline; a client may take this much longer to read what was made of them.
+_SEND_GRACE_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,18 +66,21 @@ class OcrRoutes:
         media_type = choose(request.headers.get("accept", ""), tuple(formats))
         with context.stages.stage(Stage.RECEIVE):
             data, options = await receive_document(request, schema, self._limits.max_body_bytes)
-        wanted = self._read_request(data, options, context)
-        return ReadAnswer(self._pipeline, wanted, formats[media_type], media_type)
+        self._check(options)
+        context.fields["task"] = options.task
+        # For the whole request: the time its body took to arrive counts.
+        time_left_s = self._timeout_s(options) - context.elapsed_s()
+        wanted = self._read_request(data, options, context, time_left_s)
+        return ReadAnswer(self._pipeline, wanted, formats[media_type], media_type, time_left_s)
+
+    def _timeout_s(self, options: ReadOptions) -> float:
+        timeouts_s = self._limits.timeouts_s
+        default_s = timeouts_s[options.priority or "standard"]
+        return min(options.timeout_s or default_s, timeouts_s["batch"])
 
     def _read_request(
-        self, data: bytes, options: ReadOptions, context: RequestContext
+        self, data: bytes, options: ReadOptions, context: RequestContext, time_left_s: float
     ) -> ReadRequest:
-        self._check(options)
-        timeouts_s = self._limits.timeouts_s
-        timeout_s = min(
-            options.timeout_s or timeouts_s[options.priority or "standard"], timeouts_s["batch"]
-        )
-        context.fields["task"] = options.task
         return ReadRequest(
             data=data,
             task=TaskRequest(
@@ -86,8 +91,7 @@ class OcrRoutes:
                 target_language=options.target_language,
                 language_hint=options.language_hint,
             ),
-            # For the whole request: the time its body took to arrive counts.
-            deadline=asyncio.get_running_loop().time() + timeout_s - context.elapsed_s(),
+            deadline=asyncio.get_running_loop().time() + time_left_s,
             request_id=context.request_id,
             pages=options.pages,
             password=options.password,
@@ -107,23 +111,21 @@ class OcrRoutes:
             )
 
 
-class ReadAnswer(Response):
-    """An answer that is made while it is sent, and dropped when the client leaves."""
+class ReadAnswer(LiveAnswer):
+    """A document's pages in the form that was asked for."""
 
     def __init__(
-        self, pipeline: Pipeline, wanted: ReadRequest, form: Format, media_type: str
+        self,
+        pipeline: Pipeline,
+        wanted: ReadRequest,
+        form: Format,
+        media_type: str,
+        time_left_s: float,
     ) -> None:
-        super().__init__(media_type=media_type)
+        super().__init__(media_type, time_left_s + _SEND_GRACE_S)
         self._pipeline = pipeline
         self._wanted = wanted
         self._form = form
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        context = context_of(scope)
-        try:
-            await unless_gone(receive, self._respond(context, send))
-        except ClientGone:
-            context.cancelled = True
 
     async def _respond(self, context: RequestContext, send: Send) -> None:
         started = False
@@ -132,13 +134,7 @@ class ReadAnswer(Response):
             async with aclosing(self._form.chunks(reading, context)) as chunks:
                 async for chunk in chunks:
                     if not started:
-                        await send(self._start(len(chunk)))
+                        await send(self._start(None if self._form.streamed else len(chunk)))
                         started = True
                     await send({"type": "http.response.body", "body": chunk, "more_body": True})
         await send({"type": "http.response.body", "body": b"", "more_body": False})
-
-    def _start(self, first_chunk_bytes: int) -> dict[str, object]:
-        headers = MutableHeaders({"content-type": self.headers["content-type"]})
-        if not self._form.streamed:
-            headers["content-length"] = str(first_chunk_bytes)
-        return {"type": "http.response.start", "status": 200, "headers": headers.raw}

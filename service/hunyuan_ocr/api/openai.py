@@ -2,32 +2,31 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections.abc import Awaitable, Callable
 
 from aiohttp import ClientResponse
-from pydantic_core import from_json
-from starlette.datastructures import MutableHeaders
+from pydantic_core import from_json, to_json
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from hunyuan_ocr.api.context import RequestContext, context_of
-from hunyuan_ocr.api.disconnect import ClientGone, unless_gone
 from hunyuan_ocr.api.formats import EVENT_STREAM, JSON
+from hunyuan_ocr.api.intake import parse_json
 from hunyuan_ocr.api.keys import KeyRing
+from hunyuan_ocr.api.live import ClientGone, LiveAnswer
+from hunyuan_ocr.api.problems import openai_error
 from hunyuan_ocr.engines.base import TokenUsage
 from hunyuan_ocr.engines.vllm import VllmEngine
 from hunyuan_ocr.errors import (
     BadRequest,
-    DeadlineExceeded,
     EmptyBody,
     EngineUnavailable,
     ImageTooLarge,
-    MalformedJson,
     NotFound,
+    OcrError,
 )
 from hunyuan_ocr.pipeline import Pipeline
 from hunyuan_ocr.tasks.chat import SafeChat, made_safe
@@ -77,14 +76,14 @@ class OpenAiRoutes:
             asked = await _json_body(request)
         with context.stages.stage(Stage.INSPECT):
             chat = self._checked(asked)
-        return ForwardedChat(self._pipeline, self._engine, chat, self._timeout_s)
+        time_left_s = self._timeout_s - context.elapsed_s()
+        return ForwardedChat(self._pipeline, self._engine, chat, time_left_s)
 
     def _authenticate(self, request: Request) -> None:
         context_of(request.scope).tenant = self._keys.tenant(request.headers)
 
     def _checked(self, asked: object) -> SafeChat:
-        capabilities = self._engine.capabilities
-        chat = made_safe(asked, capabilities.generation, capabilities.max_output_tokens)
+        chat = made_safe(asked, self._engine.capabilities.generation)
         if chat.image is not None:
             if chat.image.size.megapixels > self._max_image_megapixels:
                 raise ImageTooLarge(f"the limit is {self._max_image_megapixels:g} megapixels")
@@ -116,69 +115,59 @@ async def _json_body(request: Request) -> object:
         raise ClientGone from None
     if not body:
         raise EmptyBody
-    try:
-        return from_json(body)
-    except ValueError:
-        raise MalformedJson from None
+    return parse_json(body)
 
 
-class ForwardedChat(Response):
-    """The engine's answer, byte for byte as it comes; dropped when the client leaves."""
+class ForwardedChat(LiveAnswer):
+    """The engine's answer, byte for byte as it comes."""
 
     def __init__(
-        self, pipeline: Pipeline, engine: VllmEngine, chat: SafeChat, timeout_s: float
+        self, pipeline: Pipeline, engine: VllmEngine, chat: SafeChat, time_left_s: float
     ) -> None:
         self._streamed = chat.body.get("stream") is True
-        super().__init__(media_type=EVENT_STREAM if self._streamed else JSON)
+        super().__init__(EVENT_STREAM if self._streamed else JSON, time_left_s)
         self._pipeline = pipeline
         self._engine = engine
         self._chat = chat
-        self._timeout_s = timeout_s
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        context = context_of(scope)
-        try:
-            await unless_gone(receive, self._within_time(context, send))
-        except ClientGone:
-            context.cancelled = True
-
-    async def _within_time(self, context: RequestContext, send: Send) -> None:
-        try:
-            async with asyncio.timeout(self._timeout_s - context.elapsed_s()):
-                async with self._pipeline.turn(context.stages):
-                    await self._forward(context, send)
-        except TimeoutError:
-            raise DeadlineExceeded from None
-
-    async def _forward(self, context: RequestContext, send: Send) -> None:
-        async with self._engine.forward(self._chat, context.request_id) as upstream:
+    async def _respond(self, context: RequestContext, send: Send) -> None:
+        async with (
+            self._pipeline.turn(context.stages),
+            self._engine.forward(self._chat, context.request_id) as upstream,
+        ):
             if upstream.status != 200:
-                raise _refused(upstream.status, await upstream.read())
-            tail = await (self._stream if self._streamed else self._send_whole)(upstream, send)
+                raise _refused(upstream.status, await self._engine.http.read_all(upstream))
+            forward = self._stream if self._streamed else self._send_whole
+            tail = await forward(upstream, send, context)
         if usage := _USAGE.search(tail):
             self._pipeline.count_tokens(TokenUsage(int(usage[1]), int(usage[2])))
 
-    async def _send_whole(self, upstream: ClientResponse, send: Send) -> bytes:
+    async def _send_whole(
+        self, upstream: ClientResponse, send: Send, context: RequestContext
+    ) -> bytes:
         data = await self._engine.http.read_all(upstream)
         await send(self._start(len(data)))
         await send({"type": "http.response.body", "body": data, "more_body": False})
         return data
 
-    async def _stream(self, upstream: ClientResponse, send: Send) -> bytes:
-        """Returns the end of the answer, where the usage stands."""
+    async def _stream(self, upstream: ClientResponse, send: Send, context: RequestContext) -> bytes:
+        """Returns the end of the answer, where the usage stands.
+
+        Once it has begun, a failure can only be told in the stream, as vLLM itself does.
+        """
         tail = b""
         await send(self._start(None))
-        while data := await self._engine.http.read_some(upstream):
-            tail = (tail + data)[-_USAGE_TAIL_BYTES:]
-            await send({"type": "http.response.body", "body": data, "more_body": True})
+        try:
+            while data := await self._engine.http.read_some(upstream):
+                tail = (tail + data)[-_USAGE_TAIL_BYTES:]
+                await send({"type": "http.response.body", "body": data, "more_body": True})
+        except OcrError as error:
+            context.code = error.code
+            event = to_json({"error": openai_error(error)})
+            body = b"data: " + event + b"\n\n"
+            await send({"type": "http.response.body", "body": body, "more_body": True})
         await send({"type": "http.response.body", "body": b"", "more_body": False})
         return tail
-
-    def _start(self, length: int | None) -> dict[str, object]:
-        headers = MutableHeaders({"content-type": self.headers["content-type"]})
-        if length is not None:
-            headers["content-length"] = str(length)
-        return {"type": "http.response.start", "status": 200, "headers": headers.raw}
 
 
 def _refused(status: int, answer: bytes) -> Exception:

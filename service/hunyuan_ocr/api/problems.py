@@ -14,7 +14,7 @@ from starlette.responses import JSONResponse
 from starlette.types import Scope
 
 from hunyuan_ocr.api.context import context_of
-from hunyuan_ocr.api.disconnect import CLIENT_CLOSED, ClientGone
+from hunyuan_ocr.api.live import CLIENT_CLOSED, ClientGone
 from hunyuan_ocr.errors import (
     BadRequest,
     InvalidField,
@@ -54,12 +54,16 @@ def problem_response(error: OcrError, scope: Scope) -> JSONResponse:
     body = problem_body(error, context_of(scope).request_id)
     if scope["path"].startswith(_OPENAI_PATHS):
         # Where OpenAI's clients look for it.
-        body["error"] = {"message": error.detail, "type": error.code, "code": error.code}
+        body["error"] = openai_error(error)
     if error.retry_after_s is not None:
         spread = error.retry_after_s * (1 + _RETRY_JITTER * random.random())  # noqa: S311
         body["retry_after_s"] = math.ceil(spread)
         headers["Retry-After"] = str(math.ceil(spread))
     return JSONResponse(body, error.status, headers, media_type=PROBLEM_MEDIA_TYPE)
+
+
+def openai_error(error: OcrError) -> dict[str, str]:
+    return {"message": error.detail, "type": error.code, "code": error.code}
 
 
 def invalid_fields(error: ValidationError | RequestValidationError) -> BadRequest:
@@ -72,7 +76,7 @@ def invalid_fields(error: ValidationError | RequestValidationError) -> BadReques
     return InvalidField(f"wrong type or value: {names}", errors=fields)
 
 
-def as_ocr_error(error: Exception) -> OcrError:
+def as_ocr_error(error: BaseException) -> OcrError:
     """Whatever went wrong, as one class of our tree."""
     if isinstance(error, OcrError):
         return error

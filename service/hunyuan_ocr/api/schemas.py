@@ -37,7 +37,7 @@ class ReadOptions(BaseModel):
         None, max_length=40, description="Language of the page, which steadies mixed pages."
     )
     priority: Priority | None = Field(
-        None, description="Class of the request; unset: standard, batch beyond 20 pages."
+        None, description="Class of the request, which decides its default time; unset: standard."
     )
     timeout_s: float | None = Field(
         None,

@@ -23,6 +23,10 @@ class DocumentKind(StrEnum):
     PDF = "application/pdf"
 
 
+# HEIC is told, so that it can be refused by name.
+READABLE = tuple(kind for kind in DocumentKind if kind is not DocumentKind.HEIC)
+
+
 class ImageEncoding(StrEnum):
     """How pixels travel to an engine when they cannot be forwarded untouched."""
 

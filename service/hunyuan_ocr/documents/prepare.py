@@ -120,7 +120,7 @@ class Preparer:
         `PdfEncrypted`, and those of `WorkerPool.run`."""
         if document.kind not in _READ_IN_WORKER:
             return header.read_header(document, limits)
-        async with self._turn(document):
+        async with self.turn(document):
             return await self._pool.run(
                 inspect, _by_path(document), limits, timeout_s=self._page_timeout_s
             )
@@ -128,13 +128,13 @@ class Preparer:
     async def prepare(
         self, document: Document, index: int, options: PrepareOptions
     ) -> PreparedPage:
-        """`prepare` in a worker; errors as there, and those of `WorkerPool.run`."""
-        async with self._turn(document):
-            return await self._pool.run(
-                prepare, _by_path(document), index, options, timeout_s=self._page_timeout_s
-            )
+        """`prepare` in a worker, inside a `turn`; errors as there, and of `WorkerPool.run`."""
+        return await self._pool.run(
+            prepare, _by_path(document), index, options, timeout_s=self._page_timeout_s
+        )
 
-    def _turn(self, document: Document) -> AbstractAsyncContextManager[None]:
+    def turn(self, document: Document) -> AbstractAsyncContextManager[None]:
+        """What to hold while a page of `document` is prepared, and before anything scarce."""
         return self._pdfs if document.kind is DocumentKind.PDF else nullcontext()
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import mmap
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 Buffer = bytes | mmap.mmap
@@ -41,7 +41,7 @@ class Directory:
     """One directory; `width` and `height` as stored, `orientation` 1 to 8.
 
     `position` counts all directories from 0, `is_page` is false for thumbnails and masks.
-    `next_is_missing` says that the chain leads on to where the file has ended already.
+    `next_is_missing` says that the chain leads on to what cannot be read.
     """
 
     position: int
@@ -49,7 +49,7 @@ class Directory:
     height: int
     orientation: int
     is_page: bool
-    next_is_missing: bool
+    next_is_missing: bool = False
 
 
 def directories(data: Buffer) -> Iterator[Directory]:
@@ -60,25 +60,30 @@ def directories(data: Buffer) -> Iterator[Directory]:
     """
     layout = _read_layout(data)
     offset, seen, position, tags = layout.first_directory, set[int](), 0, 0
+    last: Directory | None = None
     while offset and offset not in seen and tags < _TAGS_MAX:
         seen.add(offset)
         try:
             values, entries, offset = _read_directory(data, layout, offset)
-            tags += entries
         except (struct.error, TiffError):
-            if position == 0:
+            if last is None:
                 raise TiffError("no directory") from None
+            yield replace(last, next_is_missing=True)
             return
+        if last is not None:
+            yield last
+        tags += entries
         orientation = values.get(_ORIENTATION, 1)
-        yield Directory(
+        last = Directory(
             position=position,
             width=values.get(_WIDTH, 0),
             height=values.get(_HEIGHT, 0),
             orientation=orientation if 1 <= orientation <= 8 else 1,
             is_page=not values.get(_SUBFILE_TYPE, 0) & _THUMBNAIL_OR_MASK,
-            next_is_missing=offset >= len(data),
         )
         position += 1
+    if last is not None:
+        yield replace(last, next_is_missing=bool(offset) and offset not in seen)
 
 
 def exif_orientation(block: bytes) -> int:

@@ -52,7 +52,6 @@ class EngineRequest:
     request_id: str
     attempt: int = 0
     json_schema: dict[str, object] | None = None
-    priority: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +99,7 @@ class Engine(Protocol):
 
     @property
     def capabilities(self) -> Capabilities:
-        """What it can do; constant after `start`."""
+        """What it can do; only the model's name may change, when an engine restarts."""
 
     async def start(self) -> None:
         """Make ready to read; returns once pages can be sent or will be refused with a reason."""

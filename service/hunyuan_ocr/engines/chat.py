@@ -51,8 +51,6 @@ def request_body(
         "max_tokens": max_tokens,
         **sampling(generation, request.attempt),
     }
-    if request.priority:
-        body["priority"] = request.priority
     if request.json_schema is not None:
         schema = {"name": "answer", "schema": request.json_schema}
         body["response_format"] = {"type": "json_schema", "json_schema": schema}
@@ -93,7 +91,12 @@ class ChatStream:
                 self.done = True
                 yield Finished(self._finish, self._usage)
             return
-        chunk = json.loads(payload)
+        try:
+            yield from self._chunk(json.loads(payload))
+        except (ValueError, LookupError, TypeError, AttributeError):
+            raise EngineUnavailable("the engine's answer is not understood") from None
+
+    def _chunk(self, chunk: dict[str, Any]) -> Iterator[EngineEvent]:
         if "error" in chunk:
             raise EngineUnavailable("the engine failed while it was reading the page")
         if usage := chunk.get("usage"):

@@ -83,7 +83,7 @@ class EmbeddedEngine:
         worker died, `DeadlineExceeded` past the page's time, which does not count waiting.
         """
         if self._refusal is not None:
-            raise self._refusal
+            raise self._refusal.for_caller()
         try:
             lines = await self._pool.run(
                 embedded_worker.read_page,

@@ -23,16 +23,21 @@ class EngineSample:
 
 
 def read_sample(metrics_text: str) -> EngineSample:
-    """Read a scrape of vLLM's /metrics; several engines in one process add up."""
+    """Read a scrape of vLLM's /metrics; several engines in one process add up.
+
+    Raises ValueError where a name is missing: without it neither a restart nor a hang would show.
+    """
     totals: dict[str, float] = {}
     for name, value in _SAMPLE.findall(metrics_text):
         totals[name] = totals.get(name, 0.0) + float(value)
-    return EngineSample(
-        iterations=totals.get("vllm:iteration_tokens_total_count", 0.0),
-        requests=totals.get("vllm:num_requests_running", 0.0)
-        + totals.get("vllm:num_requests_waiting", 0.0),
-        process_start_s=totals.get("process_start_time_seconds", 0.0),
-    )
+    try:
+        return EngineSample(
+            iterations=totals["vllm:iteration_tokens_total_count"],
+            requests=totals["vllm:num_requests_running"] + totals["vllm:num_requests_waiting"],
+            process_start_s=totals["process_start_time_seconds"],
+        )
+    except KeyError as missing:
+        raise ValueError(f"its metrics lack {missing}") from None
 
 
 class Pulse(Enum):

@@ -46,6 +46,7 @@ from hunyuan_ocr.errors import (
     EngineStarting,
     EngineUnavailable,
     ImageTooLarge,
+    InvalidField,
     OcrError,
     Unavailable,
 )
@@ -62,6 +63,7 @@ _HUNG_RETRY_AFTER_S = 10.0
 _RESTART_RETRY_AFTER_S = 30.0
 _SELF_TEST_TIMEOUT_S = 60.0
 _SELF_TEST_OUTPUT_TOKENS = 128
+_SELF_TEST_PAGES_MAX = 32
 # The chat template around image and prompt takes fewer tokens than this.
 _TEMPLATE_TOKENS = 32
 _OUTPUT_TOKENS_MIN = 64
@@ -136,8 +138,7 @@ class VllmEngine:
         self._refusal = EngineUnavailable("the service is shutting down")
         if self._watching is not None:
             self._watching.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._watching
+            await asyncio.gather(self._watching, return_exceptions=True)
         await self.http.close()
 
     def refusal(self) -> Unavailable | None:
@@ -145,7 +146,7 @@ class VllmEngine:
 
     async def stream(self, request: EngineRequest) -> AsyncGenerator[EngineEvent]:
         if self._refusal is not None:
-            raise self._refusal
+            raise self._refusal.for_caller()
         async with contextlib.aclosing(self._stream(request)) as events:
             async for event in events:
                 yield event
@@ -159,6 +160,8 @@ class VllmEngine:
         )
         chat = ChatStream()
         async with self.http.post(_CHAT, body, _headers(request.request_id)) as response:
+            if response.status == 400 and request.json_schema is not None:
+                raise InvalidField("json_schema: the engine cannot follow this schema")
             if response.status != 200:
                 raise refused(response.status)
             while not chat.done:
@@ -176,13 +179,20 @@ class VllmEngine:
         Raises what pages are refused with now.
         """
         if self._refusal is not None:
-            raise self._refusal
-        body = {"model": self._model} | chat.body
+            raise self._refusal.for_caller()
+        body = {"model": self._model, "max_tokens": self._chat_budget(chat)} | chat.body
         if chat.image is None:
             data = json.dumps(body).encode()
         else:
             data = with_image(body, chat.image.digits, chat.image.media_type)
         return self.http.post(_CHAT, data, _headers(request_id))
+
+    def _chat_budget(self, chat: SafeChat) -> int:
+        """Tokens for an answer whose caller named no limit; the engine refuses what is too much."""
+        size = chat.image.size if chat.image else None
+        image = self._options.pixels.tokens(size.width, size.height) if size else 0
+        left = self._max_model_len - image - chat.text_bytes - _TEMPLATE_TOKENS
+        return max(1, min(self._options.max_output_tokens, left))
 
     def check_image(self, image: PageSize) -> None:
         """Raise ImageTooLarge for an image that vLLM would refuse, or die of."""
@@ -192,15 +202,18 @@ class VllmEngine:
             raise ImageTooLarge(f"the image is longer than {ASPECT_MAX} times its width")
 
     def _output_budget(self, request: EngineRequest) -> int:
-        """Tokens left for the answer. Raises ImageTooLarge where the prompt leaves too few.
+        """Tokens left for the answer.
 
         A character never takes more tokens than UTF-8 bytes, so this errs to the safe side.
+        Raises ImageTooLarge or InvalidField, whichever leaves too few.
         """
         image = self._options.pixels.tokens(request.image.width, request.image.height)
-        prompt = image + len(request.prompt.encode()) + _TEMPLATE_TOKENS
-        left = self._max_model_len - prompt
+        left = self._max_model_len - image - _TEMPLATE_TOKENS
         if image > self._options.encoder_tokens or left < _OUTPUT_TOKENS_MIN:
-            raise ImageTooLarge("image and prompt leave the model no room for an answer")
+            raise ImageTooLarge("the image leaves the model no room for an answer")
+        left -= len(request.prompt.encode())
+        if left < _OUTPUT_TOKENS_MIN:
+            raise InvalidField("instruction and fields are too long for the model's context")
         return min(request.max_output_tokens, left)
 
     # Watching the engine
@@ -218,9 +231,12 @@ class VllmEngine:
                     self._hangs("the engine hangs: it does not answer")
             except (aiohttp.ClientError, OSError):
                 self._lost(f"the engine at {self._options.base_url} does not answer")
+            except ValueError as error:
+                self._not_understood(error)
             else:
+                await self._judge(self._heartbeat.observe(self._clock(), sample))
+                # After judging, which may take a self-test's time.
                 self._answered_s = self._clock()
-                await self._judge(self._heartbeat.observe(self._answered_s, sample))
             await asyncio.sleep(_POLL_PERIOD_S)
 
     async def _judge(self, pulse: Pulse) -> None:
@@ -236,6 +252,10 @@ class VllmEngine:
         self._refuse(hung)
         self.http.abort(hung)
 
+    def _not_understood(self, error: ValueError) -> None:
+        self._heartbeat.forget()
+        self._lost(f"what answers at {self._options.base_url} is not vLLM as we know it: {error}")
+
     def _lost(self, reason: str) -> None:
         """Nobody answers. The same process coming back is known by its start time."""
         kind = EngineUnavailable if self._model else EngineStarting
@@ -247,10 +267,12 @@ class VllmEngine:
         self._refuse(EngineStarting("the isolation self-test is running", retry_after_s=5.0))
         try:
             async with asyncio.timeout(_SELF_TEST_TIMEOUT_S):
-                card = json.loads(await self.http.get("/v1/models"))["data"][0]
-                self._model, self._max_model_len = card["id"], card["max_model_len"]
+                self._model, self._max_model_len = _read_card(await self.http.get("/v1/models"))
                 self._check_context()
                 self.isolation = await self.check_isolation()
+        except ValueError as error:
+            self._not_understood(error)
+            return
         except (OcrError, aiohttp.ClientError, TimeoutError, OSError) as error:
             why = error.detail if isinstance(error, OcrError) else type(error).__name__
             self._heartbeat.forget()  # so that the next poll tries again
@@ -266,9 +288,13 @@ class VllmEngine:
                 }
             },
         )
-        if self.isolation.verdict == "inconclusive":
+        if self.isolation.verdict == "inconclusive" and self._enforced:
             self._heartbeat.forget()  # so that the next poll tries again
         self._admit()
+
+    @property
+    def _enforced(self) -> bool:
+        return self._options.isolation_check == "enforce"
 
     def _check_context(self) -> None:
         """Raise EngineUnavailable where the largest page we would show leaves no room to answer."""
@@ -282,9 +308,7 @@ class VllmEngine:
     def _admit(self) -> None:
         """Let pages in, if the self-test allows it."""
         report = self.isolation
-        if report is None or (
-            report.verdict != "isolated" and self._options.isolation_check == "enforce"
-        ):
+        if report is None or (report.verdict != "isolated" and self._enforced):
             verdict = "not run" if report is None else f"{report.verdict}: {report.detail}"
             self._refuse(EngineUnavailable(f"isolation self-test {verdict}"))
         elif self._refusal is not None:
@@ -333,5 +357,19 @@ class VllmEngine:
             )
 
         return await check_isolation(
-            read, shared_step, self._rng, self._clock, concurrency=self._options.concurrency
+            read, shared_step, self._rng, self._clock, concurrency=self._pages_together
         )
+
+    @property
+    def _pages_together(self) -> int:
+        """Enough to share a step, few enough to be drawn and compared in a moment."""
+        return min(max(2, self._options.concurrency), _SELF_TEST_PAGES_MAX)
+
+
+def _read_card(models: str) -> tuple[str, int]:
+    """The id and the context length of the model served. Raises ValueError."""
+    try:
+        card = json.loads(models)["data"][0]
+        return str(card["id"]), int(card["max_model_len"])
+    except (LookupError, TypeError):
+        raise ValueError("it lists no model") from None

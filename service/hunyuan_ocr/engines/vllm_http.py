@@ -103,7 +103,9 @@ class VllmHttp:
                 finally:
                     self._waiting.discard(scope)
         except TimeoutError:
-            raise self._abort_reason from None
+            if scope.expired():
+                raise self._abort_reason.for_caller() from None
+            raise EngineUnavailable from None  # aiohttp's own: no connection in time
 
     @property
     def _opened(self) -> aiohttp.ClientSession:

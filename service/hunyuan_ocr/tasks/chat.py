@@ -55,13 +55,17 @@ class ChatImage:
 
 @dataclass(frozen=True, slots=True)
 class SafeChat:
-    """A request that may be passed on; IMAGE stands in `body` where `image` belongs."""
+    """A request that may be passed on; IMAGE stands in `body` where `image` belongs.
+
+    `text_bytes` is the size of all its text in UTF-8.
+    """
 
     body: dict[str, Any]
     image: ChatImage | None
+    text_bytes: int
 
 
-def made_safe(request: object, generation: Generation, max_output_tokens: int) -> SafeChat:
+def made_safe(request: object, generation: Generation) -> SafeChat:
     """Check a decoded chat request and fill in what it leaves open.
 
     Raises InvalidField, UrlRefused, and the errors of reading an image's header.
@@ -79,13 +83,18 @@ def made_safe(request: object, generation: Generation, max_output_tokens: int) -
     if len(urls) > 1:
         raise InvalidField("one request takes one image")
     body = {key: value for key, value in request.items() if key in _PASSED and key != "messages"}
+    safe_messages = [_safe_message(message) for message in messages]
     return SafeChat(
-        body=SAMPLING[generation]
-        | {"max_tokens": max_output_tokens}
-        | _as_dict(neutralise_json(body))
-        | {"messages": [_safe_message(message) for message in messages]},
+        body=SAMPLING[generation] | _as_dict(neutralise_json(body)) | {"messages": safe_messages},
         image=_image(urls[0]) if urls else None,
+        text_bytes=sum(map(_text_bytes, safe_messages)),
     )
+
+
+def _text_bytes(message: dict[str, Any]) -> int:
+    content = message["content"]
+    texts = [content] if isinstance(content, str) else [part.get("text", "") for part in content]
+    return sum(len(text.encode()) for text in texts)
 
 
 def _image_urls(message: object) -> Iterator[str]:

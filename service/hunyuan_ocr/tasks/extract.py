@@ -18,9 +18,9 @@ MAX_DEPTH = 24
 # Objects and lists of the schema, references expanded. Real forms have below a hundred.
 MAX_NODES = 400
 MAX_CHARACTERS = 32_768
-# Nodes of the answer times the schemas that each may be tried against: about half a second of
-# checking at worst. An answer at the token limit has some 20,000 nodes.
-MAX_WORK = 100_000
+# Nodes of the answer times the schemas that each may be tried against: about a quarter of a
+# second of checking at worst, during which the service does nothing else.
+MAX_WORK = 50_000
 MAX_PROBLEMS = 20
 
 # `pattern` can take exponential time (Python's `re` backtracks), `uniqueItems` quadratic; the

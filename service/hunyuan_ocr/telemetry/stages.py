@@ -20,7 +20,6 @@ class Stage(StrEnum):
     QUEUE = "queue"
     PREPARE = "prepare"
     ENGINE = "engine"
-    ANSWER = "answer"
 
 
 class StageRecorder:
@@ -49,7 +48,9 @@ class StageRecorder:
         if not get_current_span().is_recording():
             return nullcontext()
         # Exceptions are not recorded on the span: their messages may quote a caller's bytes.
-        return self._tracer.start_as_current_span(stage, record_exception=False)
+        return self._tracer.start_as_current_span(
+            stage, record_exception=False, set_status_on_exception=False
+        )
 
     def milliseconds(self, stage: Stage) -> float:
         return round(self.seconds.get(stage, 0.0) * 1e3, 1)
