@@ -7,6 +7,7 @@ import json
 import secrets
 import sys
 import time
+from bisect import insort
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -28,6 +29,7 @@ from hunyuan_ocr.telemetry.stages import StageRecorder
 Page = dict[str, Any]
 # A server's error may be any size when it is not ours.
 _ERROR_BYTES_MAX = 100_000
+_CUT_OFF = "pages are missing: the file is cut off, or time ran out"
 # A page of a large document may take long; the server's own deadline ends the request.
 _NO_TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=10)
 
@@ -73,6 +75,8 @@ class LocalReader:
                     problem = problem_body(page.error, request_id) if page.error else None
                     shown = page_out(page, problem).model_dump(mode="json")
                     yield len(reading.selected), shown
+                if reading.cut_off:
+                    raise ReadFailed(_CUT_OFF)
         except OcrError as error:
             raise ReadFailed(f"{error.detail} ({error.code})") from None
 
@@ -108,6 +112,8 @@ class ServerReader:
                     page = json.loads(line)
                     if "index" in page:
                         yield page.pop("pages_expected"), page
+                    elif page["truncated"]:
+                        raise ReadFailed(_CUT_OFF)
         except aiohttp.ClientError as error:
             raise ReadFailed(f"{self._url}: {error}") from None
 
@@ -137,39 +143,44 @@ async def read_files(
 
     Raises ReadFailed where `output` cannot hold an answer for each.
     """
-    console = Console(stderr=True)
     if output is not None and len({file.name for file in files}) < len(files):
         raise ReadFailed("two files have the same name: their answers would overwrite each other")
+    console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     failed = 0
     with Progress(*columns, TimeRemainingColumn(), console=console, transient=True) as progress:
         async with reader.running():
             for file in files:
-                bar = progress.add_task(file.name, total=None)
+                pages: list[Page] = []
                 try:
-                    pages = await _read_one(reader, file, task, progress, bar)
+                    await _read_one(reader, file, task, pages, progress)
                 except ReadFailed as error:
                     console.print(f"[red]{file}:[/] {error}", highlight=False)
                     failed += 1
-                    continue
-                for page in pages:
-                    if page["status"] == "error":
-                        failed += 1
-                        detail = page["problem"]["detail"]
-                        console.print(f"[red]{file}, page {page['index'] + 1}:[/] {detail}")
-                await asyncio.to_thread(_write, _rendered(pages, form), file, form, output)
+                failed += _report(console, file, pages)
+                if pages:
+                    await asyncio.to_thread(_write, _rendered(pages, form), file, form, output)
     return failed
 
 
 async def _read_one(
-    reader: Reader, file: Path, task: Task, progress: Progress, bar: Any
-) -> list[Page]:
-    pages = []
+    reader: Reader, file: Path, task: Task, pages: list[Page], progress: Progress
+) -> None:
+    """Read a file's pages into `pages`, in order; what was read before an error stays there."""
+    bar = progress.add_task(file.name, total=None)
     data = await asyncio.to_thread(file.read_bytes)
     async for total, page in reader.read(data, task):
-        pages.append(page)
+        insort(pages, page, key=lambda page: int(page["index"]))
         progress.update(bar, total=total, completed=len(pages))
-    return sorted(pages, key=lambda page: int(page["index"]))
+
+
+def _report(console: Console, file: Path, pages: Sequence[Page]) -> int:
+    """Say which pages could not be read; returns how many."""
+    bad = [page for page in pages if page["status"] == "error"]
+    for page in bad:
+        detail = page["problem"]["detail"]
+        console.print(f"[red]{file}, page {page['index'] + 1}:[/] {detail}", highlight=False)
+    return len(bad)
 
 
 def _rendered(pages: Sequence[Page], form: str) -> str:

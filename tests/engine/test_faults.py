@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import os
 import re
 import signal
@@ -20,7 +21,7 @@ from PIL import Image
 
 from tests.api.server import Server, free_ports
 from tests.engine.conftest import Engine, lane, running
-from tests.engine.papers import invoices
+from tests.engine.papers import Paper, invoices
 from tests.engine.sidecar import sidecar
 from tests.files import tiff_pages
 
@@ -166,16 +167,27 @@ def _siblings(pid: int) -> str:
     return ":" + words[words.index(b"--port") + 1].decode() if b"--port" in words else ""
 
 
+def chat(paper: Paper, **members: object) -> dict[str, object]:
+    url = "data:image/png;base64," + base64.b64encode(paper.png).decode()
+    parts = [
+        {"type": "image_url", "image_url": {"url": url}},
+        {"type": "text", "text": "提取图中的文字。"},
+    ]
+    return {"messages": [{"role": "user", "content": parts}], **members}
+
+
 def callers(service: Server, count: int) -> tuple[list[httpx.Response], list[float]]:
     """Pages posted together while the engine is being harmed: answers, and when each came."""
 
     def ask(number: int) -> tuple[httpx.Response, float]:
-        response = httpx.post(
-            f"{service.url}/ocr",
-            content=PAPERS[number % len(PAPERS)].png,
-            headers={"Content-Type": "image/png"},
-            timeout=60,
-        )
+        paper = PAPERS[number % len(PAPERS)]
+        if number % 2:
+            response = httpx.post(
+                f"{service.url}/v1/chat/completions", json=chat(paper), timeout=60
+            )
+        else:
+            png = {"Content-Type": "image/png"}
+            response = httpx.post(f"{service.url}/ocr", content=paper.png, headers=png, timeout=60)
         return response, time.monotonic()
 
     with ThreadPoolExecutor(count) as pool:
@@ -221,6 +233,27 @@ def harmed(service: Server, engine: Engine, how: signal.Signals, limit_s: float)
     assert max(ended) - asked <= 2
 
 
+def test_a_stream_that_breaks_says_so_in_the_stream(service: Server, engine: Engine) -> None:
+    """An answer that has begun has status 200: what ends it is told as vLLM itself would."""
+    core = engine_core()
+    body = chat(PAPERS[0], stream=True)
+    lines: list[str] = []
+    with httpx.stream(
+        "POST", f"{service.url}/v1/chat/completions", json=body, timeout=60
+    ) as response:
+        assert response.status_code == 200
+        try:
+            for line in response.iter_lines():
+                if not lines:
+                    os.kill(core, signal.SIGSTOP)
+                lines.append(line)
+        finally:
+            os.kill(core, signal.SIGCONT)
+    (error,) = [line for line in lines if '"error"' in line]
+    assert '"engine_unavailable"' in error
+    recovered(service, 15)
+
+
 def test_a_hung_engine_is_noticed_and_comes_back(service: Server, engine: Engine) -> None:
     core = engine_core()
     try:
@@ -228,6 +261,21 @@ def test_a_hung_engine_is_noticed_and_comes_back(service: Server, engine: Engine
         ready = httpx.get(f"{service.management_url}/readyz")
         assert ready.status_code == 503
         assert "hangs" in ready.json()["reason"]
+    finally:
+        os.kill(core, signal.SIGCONT)
+    recovered(service, 15)
+
+
+def test_an_engine_that_hung_while_idle_is_noticed(service: Server, engine: Engine) -> None:
+    within(5, engine, False)
+    core = engine_core()
+    os.kill(core, signal.SIGSTOP)
+    try:
+        time.sleep(3)
+        asked = time.monotonic()
+        responses, ended = callers(service, 2)
+        assert {response.status_code for response in responses} == {503}
+        assert max(ended) - asked <= 12
     finally:
         os.kill(core, signal.SIGCONT)
     recovered(service, 15)

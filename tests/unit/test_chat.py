@@ -124,6 +124,10 @@ def image_part(data: bytes, prefix: str = "data:image/png;base64,") -> dict[str,
     return {"type": "image_url", "image_url": {"url": url}}
 
 
+def json_schema(schema: dict[str, object]) -> dict[str, object]:
+    return {"type": "json_schema", "json_schema": {"name": "n", "schema": schema}}
+
+
 def text_part(text: str) -> dict[str, str]:
     return {"type": "text", "text": text}
 
@@ -168,7 +172,7 @@ def test_chat_neutralises_text_wherever_it_stands() -> None:
         chat(
             text_part(IMAGE_START),
             stop=[IMAGE_START],
-            response_format={"type": "json_schema", "json_schema": {IMAGE_START: IMAGE_START}},
+            response_format=json_schema({"properties": {IMAGE_START: {}}}),
         )
         | {"messages": [{"role": "system", "content": IMAGE_START, "name": IMAGE_START}]},
         "1.5",
@@ -189,6 +193,13 @@ def test_chat_neutralises_text_wherever_it_stands() -> None:
         (chat({"type": "image_embeds", "image_embeds": "x"}), InvalidField),
         (chat(text_part("a"), n=2), InvalidField),
         (chat(text_part("a"), priority=-9), InvalidField),
+        (chat(text_part("a"), stream="true"), InvalidField),
+        (chat(text_part("a"), stream=1), InvalidField),
+        (chat(text_part("a"), logprobs=True), InvalidField),
+        (chat(text_part("a"), structured_outputs={"choice": ["a"]}), InvalidField),
+        (chat(text_part("a"), response_format={"type": "structural_tag"}), InvalidField),
+        (chat(text_part("a"), response_format=json_schema({"$ref": "#"})), InvalidField),
+        ({"messages": [{"role": "system", "content": [image_part(png_bytes())]}]}, InvalidField),
         (chat(text_part("a"), mm_processor_kwargs={"max_pixels": 9**9}), InvalidField),
         (chat(text_part("a"), chat_template="{{ x }}"), InvalidField),
         (chat({"type": "image_url", "image_url": {"url": "http://h/a.png"}}), UrlRefused),

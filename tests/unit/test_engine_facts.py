@@ -41,25 +41,33 @@ def sample(iterations: float, requests: float = 1, start: float = 100) -> Engine
 
 def test_steps_that_stop_while_work_waits_are_a_hang() -> None:
     heart = Heartbeat(hung_after_s=10)
-    assert heart.observe(0, sample(5)) is Pulse.RESTARTED
-    assert heart.observe(9, sample(5)) is Pulse.UP
-    assert heart.observe(10, sample(5)) is Pulse.HUNG
-    assert heart.observe(11, sample(6)) is Pulse.UP
+    assert heart.observe(0, sample(5), 1) is Pulse.RESTARTED
+    assert heart.observe(9, sample(5), 1) is Pulse.UP
+    assert heart.observe(10, sample(5), 1) is Pulse.HUNG
+    assert heart.observe(11, sample(6), 1) is Pulse.UP
 
 
 def test_an_idle_engine_does_not_hang() -> None:
     heart = Heartbeat(hung_after_s=10)
     for now in range(100):
-        assert heart.observe(now, sample(5, requests=0)) is not Pulse.HUNG
-    assert heart.observe(105, sample(5, requests=1)) is Pulse.UP
+        assert heart.observe(now, sample(5, requests=0), 0) is not Pulse.HUNG
+    assert heart.observe(105, sample(5, requests=1), 1) is Pulse.UP
+
+
+def test_a_core_that_hung_while_idle_is_told_by_our_own_requests() -> None:
+    heart = Heartbeat(hung_after_s=10)
+    for now in range(60):
+        heart.observe(now, sample(5, requests=0), sent=0)
+    assert heart.observe(65, sample(5, requests=0), sent=3) is Pulse.UP
+    assert heart.observe(70, sample(5, requests=0), sent=3) is Pulse.HUNG
 
 
 def test_another_process_is_noticed() -> None:
     heart = Heartbeat(hung_after_s=10)
-    heart.observe(0, sample(5))
-    assert heart.observe(1, sample(0, start=200)) is Pulse.RESTARTED
+    heart.observe(0, sample(5), 1)
+    assert heart.observe(1, sample(0, start=200), 0) is Pulse.RESTARTED
     heart.forget()
-    assert heart.observe(2, sample(0, start=200)) is Pulse.RESTARTED
+    assert heart.observe(2, sample(0, start=200), 0) is Pulse.RESTARTED
 
 
 def test_a_scrape_is_read() -> None:

@@ -94,6 +94,11 @@ async def test_a_plain_page() -> None:
     assert engine.requests[0].attempt == 0
 
 
+async def test_special_tokens_on_a_page_are_text_like_any_other() -> None:
+    written = "<｜hy_User｜> 12 <｜hy_place▁holder▁no▁100｜>"
+    assert (await run(ScriptedEngine(says(written)), TaskRequest(Task.TEXT))).text == written
+
+
 async def test_lines_come_in_pixels_with_their_labels() -> None:
     spotted = await run(ScriptedEngine(says("a(0,0),(500,1000)")), TaskRequest(Task.SPOTTING))
     assert spotted.lines == (Line("a", rectangle(0, 0, 100, 50)),)

@@ -18,7 +18,13 @@ from hunyuan_ocr.documents.document import PreparedImage
 from hunyuan_ocr.engines.base import EngineEvent, EngineRequest
 from hunyuan_ocr.engines.visual_tokens import PixelBounds
 from hunyuan_ocr.engines.vllm import VllmEngine, VllmOptions
-from hunyuan_ocr.errors import EngineUnavailable, ImageTooLarge, InvalidField, OcrError
+from hunyuan_ocr.errors import (
+    EngineRejected,
+    EngineUnavailable,
+    ImageTooLarge,
+    InvalidField,
+    OcrError,
+)
 from hunyuan_ocr.tasks.catalogue import Task
 
 METRICS = """
@@ -173,7 +179,7 @@ async def test_what_is_not_vllm_is_said_and_the_watch_goes_on(wrong: dict[str, A
         {"answer": ANSWER[:40]},
         {"answer": b"data: {nonsense\n\n"},
         {"answer": b'data: {"choices": 5}\n\n'},
-        {"answer": b'data: {"error": {"message": "out of memory"}}\n\n'},
+        {"answer": b'data: {"error": {"message": "out of memory", "code": 500}}\n\n'},
     ],
 )
 async def test_failures_are_refusals_with_a_time_to_come_back(wrong: dict[str, Any]) -> None:
@@ -228,6 +234,17 @@ async def test_what_does_not_fit_the_context_is_refused_by_its_cause() -> None:
             await read(engine, request(prompt="x" * 9000))
         with pytest.raises(ImageTooLarge):
             await read(engine, request(image=PreparedImage(b"x", "image/png", 32, 60_000)))
+
+
+async def test_a_schema_that_the_engine_cannot_follow_is_the_callers() -> None:
+    stand_in = StandIn()
+    async with running(stand_in) as engine:
+        await until(lambda: ready(engine))
+        stand_in.answer = b'data: {"error": {"message": "Grammar error", "code": 400}}\n\n'
+        with pytest.raises(InvalidField):
+            await read(engine, request(json_schema={"type": "object"}))
+        with pytest.raises(EngineRejected):
+            await read(engine)
 
 
 async def test_closing_ends_everything() -> None:

@@ -8,13 +8,14 @@ from typing import Any
 
 from starlette.datastructures import MutableHeaders
 from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from hunyuan_ocr.api.context import RequestContext, context_of
 from hunyuan_ocr.errors import DeadlineExceeded
 
 # Nginx's convention for "the client closed the request"; it stands in logs and metrics only.
 CLIENT_CLOSED = 499
+_STALLED_S = 15.0
 
 
 class ClientGone(Exception):
@@ -42,7 +43,8 @@ async def unless_gone(receive: Receive, work: Coroutine[Any, Any, None]) -> None
 class LiveAnswer(Response):
     """An answer made while it is sent; `_respond` of a subclass makes it.
 
-    All of it, the client's reading included, must be over `time_left_s` from now.
+    All of it, the client's reading included, must be over `time_left_s` from now. A client that
+    reads nothing at all for a while is taken for gone: it may hold the engine.
     """
 
     def __init__(self, media_type: str, time_left_s: float) -> None:
@@ -51,9 +53,17 @@ class LiveAnswer(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         context = context_of(scope)
+
+        async def send_to_a_reader(message: Message) -> None:
+            try:
+                async with asyncio.timeout(_STALLED_S):
+                    await send(message)
+            except TimeoutError:
+                raise ClientGone from None
+
         try:
             async with asyncio.timeout(self._time_left_s):
-                await unless_gone(receive, self._respond(context, send))
+                await unless_gone(receive, self._respond(context, send_to_a_reader))
         except TimeoutError:
             raise DeadlineExceeded from None
         except ClientGone:

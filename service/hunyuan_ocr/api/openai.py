@@ -32,7 +32,7 @@ from hunyuan_ocr.pipeline import Pipeline
 from hunyuan_ocr.tasks.chat import SafeChat, made_safe
 from hunyuan_ocr.telemetry.stages import Stage
 
-_USAGE = re.compile(rb'"prompt_tokens":\s*(\d+).*?"completion_tokens":\s*(\d+)', re.DOTALL)
+_USAGE = re.compile(rb'"prompt_tokens":\s*(\d+)[^{}]*?"completion_tokens":\s*(\d+)')
 _USAGE_TAIL_BYTES = 2048
 _MESSAGE_CHARS_MAX = 500
 
@@ -139,8 +139,9 @@ class ForwardedChat(LiveAnswer):
                 raise _refused(upstream.status, await self._engine.http.read_all(upstream))
             forward = self._stream if self._streamed else self._send_whole
             tail = await forward(upstream, send, context)
-        if usage := _USAGE.search(tail):
-            self._pipeline.count_tokens(TokenUsage(int(usage[1]), int(usage[2])))
+        if found := _USAGE.findall(tail):
+            prompt, output = found[-1]
+            self._pipeline.count_tokens(TokenUsage(int(prompt), int(output)))
 
     async def _send_whole(
         self, upstream: ClientResponse, send: Send, context: RequestContext

@@ -17,7 +17,7 @@ from hunyuan_ocr.engines.base import (
     TextDelta,
     TokenUsage,
 )
-from hunyuan_ocr.errors import EngineUnavailable
+from hunyuan_ocr.errors import EngineRejected, EngineUnavailable
 from hunyuan_ocr.tasks.catalogue import Generation
 from hunyuan_ocr.tasks.chat import IMAGE
 from hunyuan_ocr.tasks.sampling import sampling
@@ -98,6 +98,9 @@ class ChatStream:
 
     def _chunk(self, chunk: dict[str, Any]) -> Iterator[EngineEvent]:
         if "error" in chunk:
+            # A request that vLLM refuses is told in the stream too, which it has begun with 200.
+            if 400 <= int(chunk["error"]["code"]) < 500:
+                raise EngineRejected
             raise EngineUnavailable("the engine failed while it was reading the page")
         if usage := chunk.get("usage"):
             self._usage = TokenUsage(usage["prompt_tokens"], usage["completion_tokens"])

@@ -56,13 +56,17 @@ class Heartbeat:
         self._last: EngineSample | None = None
         self._progress_at_s = 0.0
 
-    def observe(self, now_s: float, sample: EngineSample) -> Pulse:
-        """Take in a sample. The first one, and the first of another process, say RESTARTED."""
+    def observe(self, now_s: float, sample: EngineSample, sent: int) -> Pulse:
+        """Take in a sample, and how many requests of ours wait for an answer.
+
+        A core that hung while it was idle counts no request: ours are the ones that tell. The
+        first sample, and the first of another process, say RESTARTED.
+        """
         last, self._last = self._last, sample
         if last is None or sample.process_start_s != last.process_start_s:
             self._progress_at_s = now_s
             return Pulse.RESTARTED
-        if sample.iterations != last.iterations or sample.requests == 0:
+        if sample.iterations != last.iterations or sample.requests + sent == 0:
             self._progress_at_s = now_s
         return Pulse.HUNG if now_s - self._progress_at_s >= self._hung_after_s else Pulse.UP
 

@@ -12,7 +12,7 @@ import json
 import logging
 import random
 import time
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Literal
@@ -43,6 +43,7 @@ from hunyuan_ocr.engines.isolation import (
 from hunyuan_ocr.engines.visual_tokens import ASPECT_MAX, SIDE, PixelBounds, pixels_within
 from hunyuan_ocr.engines.vllm_http import VllmHttp, refused
 from hunyuan_ocr.errors import (
+    EngineRejected,
     EngineStarting,
     EngineUnavailable,
     ImageTooLarge,
@@ -160,15 +161,13 @@ class VllmEngine:
         )
         chat = ChatStream()
         async with self.http.post(_CHAT, body, _headers(request.request_id)) as response:
-            if response.status == 400 and request.json_schema is not None:
-                raise InvalidField("json_schema: the engine cannot follow this schema")
             if response.status != 200:
                 raise refused(response.status)
             while not chat.done:
                 data = await self.http.read_some(response)
                 if not data:
                     raise EngineUnavailable("the engine's answer broke off")
-                for event in chat.feed(data):
+                for event in _understood(chat, data, request):
                     yield event
 
     def forward(
@@ -234,7 +233,7 @@ class VllmEngine:
             except ValueError as error:
                 self._not_understood(error)
             else:
-                await self._judge(self._heartbeat.observe(self._clock(), sample))
+                await self._judge(self._heartbeat.observe(self._clock(), sample, self.http.waiting))
                 # After judging, which may take a self-test's time.
                 self._answered_s = self._clock()
             await asyncio.sleep(_POLL_PERIOD_S)
@@ -363,7 +362,17 @@ class VllmEngine:
     @property
     def _pages_together(self) -> int:
         """Enough to share a step, few enough to be drawn and compared in a moment."""
-        return min(max(2, self._options.concurrency), _SELF_TEST_PAGES_MAX)
+        return min(max(4, self._options.concurrency), _SELF_TEST_PAGES_MAX)
+
+
+def _understood(chat: ChatStream, data: bytes, request: EngineRequest) -> Iterator[EngineEvent]:
+    """The events in `data`. Raises InvalidField where the engine cannot follow a schema."""
+    try:
+        yield from chat.feed(data)
+    except EngineRejected:
+        if request.json_schema is None:
+            raise
+        raise InvalidField("json_schema: the engine cannot follow this schema") from None
 
 
 def _read_card(models: str) -> tuple[str, int]:

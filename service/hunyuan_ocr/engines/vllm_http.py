@@ -51,6 +51,11 @@ class VllmHttp:
         for scope in tuple(self._waiting):
             scope.reschedule(now)
 
+    @property
+    def waiting(self) -> int:
+        """How many posts wait for the engine at this moment."""
+        return len(self._waiting)
+
     async def get(self, path: str) -> str:
         """The text of a 200 answer. Raises aiohttp.ClientError."""
         async with self._opened.get(path, raise_for_status=True) as response:

@@ -23,16 +23,19 @@ from hunyuan_ocr.errors import (
     UrlRefused,
 )
 from hunyuan_ocr.tasks.catalogue import Generation
+from hunyuan_ocr.tasks.extract import schema_problems
 from hunyuan_ocr.tasks.sampling import SAMPLING
 from hunyuan_ocr.tasks.special_tokens import neutralise, neutralise_json
 
-# Members that are passed on: OpenAI's, and vLLM's for sampling and structure.
+# Members that are passed on: OpenAI's, and vLLM's for sampling. Not `logprobs` and not
+# `structured_outputs`: the first makes vLLM compile for half a minute, grammars can take as long,
+# and everybody waits meanwhile.
 _PASSED = frozenset(
     {
         *("model", "messages", "stream", "stream_options", "stop", "seed"),
         *("max_tokens", "max_completion_tokens", "temperature", "top_p", "top_k", "min_p"),
         *("frequency_penalty", "presence_penalty", "repetition_penalty", "repetition_detection"),
-        *("response_format", "structured_outputs", "logprobs", "top_logprobs"),
+        "response_format",
     }
 )
 # Members that OpenAI's clients send and that mean nothing to one engine on one GPU.
@@ -76,6 +79,9 @@ def made_safe(request: object, generation: Generation) -> SafeChat:
         raise InvalidField(f"not taken here: {', '.join(map(neutralise, unknown))[:200]}")
     if request.get("n") not in (None, 1):
         raise InvalidField("`n` other than 1 is not taken")
+    if not isinstance(request.get("stream", False), bool):
+        raise InvalidField("`stream` is true or false")
+    _check_response_format(request.get("response_format"))
     messages = request.get("messages")
     if not isinstance(messages, list) or not messages:
         raise InvalidField("`messages` is not a list with a message in it")
@@ -97,17 +103,32 @@ def _text_bytes(message: dict[str, Any]) -> int:
     return sum(len(text.encode()) for text in texts)
 
 
+def _check_response_format(wanted: object) -> None:
+    match wanted:
+        case None | {"type": "text" | "json_object"}:
+            return
+        case {"type": "json_schema", "json_schema": {"schema": dict(schema)}}:
+            if problems := schema_problems(schema):
+                raise InvalidField(f"response_format: {problems[0]}")
+        case _:
+            raise InvalidField("`response_format` is a text, a json_object or a json_schema")
+
+
 def _image_urls(message: object) -> Iterator[str]:
     for part in _parts(message):
         match part:
             case {"type": "text", "text": str()}:
                 continue
-            case {"type": "image_url", "image_url": {"url": str(url)}}:
+            case {"type": "image_url", "image_url": {"url": str(url)}} if _is_users(message):
                 if not url.startswith("data:"):
                     raise UrlRefused("images are taken as base64 `data:` URLs only")
                 yield url
             case _:
-                raise InvalidField("a message's part is neither a text nor an `image_url`")
+                raise InvalidField("a part is neither a text nor an `image_url` of the user's")
+
+
+def _is_users(message: object) -> bool:
+    return isinstance(message, dict) and message.get("role") == "user"
 
 
 def _parts(message: object) -> list[object]:
