@@ -46,6 +46,8 @@ ENVIRONMENT = {
     "VLLM_MEDIA_URL_ALLOW_REDIRECTS": "0",
     "VLLM_MAX_IMAGE_PIXELS": "50000000",
     "VLLM_ENGINE_READY_TIMEOUT_S": "300",
+    # The second model runner, which 0.28 prefers on a GPU, cannot run the native model.
+    "VLLM_USE_V2_MODEL_RUNNER": "0",
     "TOKENIZERS_PARALLELISM": "false",
     "PYTHONUNBUFFERED": "1",
 }

@@ -15,8 +15,6 @@ _LATIN = ("TestSans.ttf", "TestGrotesque.ttf")
 _CHINESE = "TestHeiA.ttf"
 _PAD_PX = 16
 _GAP_PX = 16
-# Sizes that the checkpoint was trained on: in others it reads, but places lines less well.
-_SIZES = ((512, 256), (448, 320), (512, 384), (384, 512), (512, 512), (640, 480))
 
 
 @dataclass(frozen=True)
@@ -34,7 +32,8 @@ class Paper:
         return "\n".join(self.lines)
 
 
-def invoices(count: int, seed: int) -> Iterator[Paper]:
+def invoices(count: int, seed: int, size: tuple[int, int] | None = None) -> Iterator[Paper]:
+    """Short pages as high as their text, or of `size` with the text spread out."""
     rng = random.Random(seed)
     for _ in range(count):
         fields = {
@@ -44,24 +43,33 @@ def invoices(count: int, seed: int) -> Iterator[Paper]:
             "Qty": str(rng.randint(1, 99)),
         }
         lines = [f"{name}: {value}" for name, value in fields.items()]
-        yield _draw(lines, rng, rng.choice(_LATIN), fields)
+        yield _draw(lines, rng, rng.choice(_LATIN), fields, size)
 
 
 def chinese(count: int, seed: int) -> Iterator[Paper]:
     rng = random.Random(seed)
     for _ in range(count):
-        yield _draw(["".join(rng.choices(CJK, k=8)) for _ in range(4)], rng, _CHINESE, {})
+        yield _draw(["".join(rng.choices(CJK, k=8)) for _ in range(4)], rng, _CHINESE, {}, None)
 
 
-def _draw(lines: list[str], rng: random.Random, font: str, fields: dict[str, str]) -> Paper:
+def _draw(
+    lines: list[str],
+    rng: random.Random,
+    font: str,
+    fields: dict[str, str],
+    size: tuple[int, int] | None,
+) -> Paper:
     size_px = rng.choice((18, 20, 24, 28))
-    width, height = rng.choice(_SIZES)
+    gap_px = _GAP_PX if size is None else 2 * _GAP_PX
+    width = rng.choice((384, 512, 640))
+    height = _PAD_PX * 2 + len(lines) * (size_px + gap_px)
+    width, height = size or (width, height)
     image = Image.new("RGB", (width, height), "white")
     pen = ImageDraw.Draw(image)
     face = ImageFont.truetype(FONTS / font, size_px)
     boxes = []
     for row, line in enumerate(lines):
-        corner = (_PAD_PX, _PAD_PX + row * (size_px + _GAP_PX))
+        corner = (_PAD_PX, _PAD_PX + row * (size_px + gap_px))
         pen.text(corner, line, fill="black", font=face)
         boxes.append(pen.textbbox(corner, line, font=face))
     return Paper(saved(image, "PNG"), image.size, tuple(lines), tuple(boxes), fields)
