@@ -21,7 +21,7 @@ from hunyuan_ocr.api.problems import problem_body
 from hunyuan_ocr.api.schemas import page_out
 from hunyuan_ocr.app import Service
 from hunyuan_ocr.errors import OcrError
-from hunyuan_ocr.pipeline import ReadRequest
+from hunyuan_ocr.reading import ReadRequest
 from hunyuan_ocr.tasks.catalogue import Task
 from hunyuan_ocr.tasks.prompts import TaskRequest
 from hunyuan_ocr.telemetry.stages import StageRecorder

@@ -6,40 +6,39 @@ Every route and the command line walk this one path; each step takes a value and
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
-from itertools import islice
 from pathlib import Path
-from typing import Literal, TypeVar
 
+from hunyuan_ocr.concurrency import as_they_finish
 from hunyuan_ocr.documents.document import (
     Document,
     DocumentInfo,
     PreparedPage,
     PrepareOptions,
 )
-from hunyuan_ocr.documents.geometry import Polygon, bounds, clamp
+from hunyuan_ocr.documents.geometry import clamp
 from hunyuan_ocr.documents.header import Limits
 from hunyuan_ocr.documents.pages import parse_pages
 from hunyuan_ocr.documents.prepare import Preparer, spooled
 from hunyuan_ocr.documents.sniff import sniff
-from hunyuan_ocr.engines.base import NO_USAGE, Engine, Line, TokenUsage
+from hunyuan_ocr.engines.base import Engine, Line, TokenUsage
 from hunyuan_ocr.errors import (
     DeadlineExceeded,
     OcrError,
     QueueFull,
     TaskUnsupported,
 )
-from hunyuan_ocr.recognise import OnText, Recognition, TextEvent, recognise
+from hunyuan_ocr.reading import PageLine, PageResult, Reading, ReadRequest
+from hunyuan_ocr.recognise import OnText, Recognition, recognise
 from hunyuan_ocr.tasks.catalogue import Task
 from hunyuan_ocr.tasks.prompts import TaskRequest, build_prompt
 from hunyuan_ocr.telemetry.metrics import Metrics
 from hunyuan_ocr.telemetry.stages import Stage, StageRecorder
 from hunyuan_ocr.traffic.slots import Slots
 
-T = TypeVar("T")
 # A page shown to the model below half its size may lose small print: callers are told.
 DOWNSCALED_BELOW = 0.5
 
@@ -53,75 +52,6 @@ class PipelineLimits:
     max_waiting_pages: int
     pages_ahead: int
     pdf_dpi: int
-
-
-@dataclass(frozen=True, slots=True)
-class ReadRequest:
-    """One document to read. `deadline` is a time of the event loop's clock, in seconds."""
-
-    data: bytes
-    task: TaskRequest
-    deadline: float
-    request_id: str
-    pages: str | None = None
-    password: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class PageLine:
-    """A line of text or region of a layout, then with its `label`.
-
-    `polygon` in upright source pixels, clockwise from the upper left.
-    """
-
-    text: str
-    polygon: Polygon
-    label: str | None = None
-
-    @property
-    def box(self) -> tuple[float, float, float, float]:
-        """(x_min, y_min, x_max, y_max) in upright source pixels."""
-        return bounds(self.polygon)
-
-
-@dataclass(frozen=True, slots=True)
-class PageResult:
-    """What came of one page; `index` counts from 0 and sizes are upright source pixels."""
-
-    index: int
-    status: Literal["ok", "error"]
-    engine: str
-    text: str = ""
-    lines: tuple[PageLine, ...] = ()
-    value: object | None = None
-    width: int = 0
-    height: int = 0
-    scale: float = 1.0
-    rotation_applied: int = 0
-    blank: bool = False
-    degraded: bool = False
-    finish_reason: str | None = None
-    warnings: tuple[str, ...] = ()
-    usage: TokenUsage = NO_USAGE
-    error: OcrError | None = None
-
-
-OnPageText = Callable[[int, TextEvent], Awaitable[None]]
-
-
-@dataclass(slots=True)
-class Reading:
-    """An admitted document: iterate `results` for its pages as they finish.
-
-    No page is begun before that. Set `on_text` first to hear the text of each page, by its
-    index, as it is generated. `cut_off` says that the file ends before its last page.
-    """
-
-    pages_total: int
-    selected: tuple[int, ...]
-    cut_off: bool
-    results: AsyncIterator[PageResult] = field(init=False)
-    on_text: OnPageText | None = None
 
 
 class Pipeline:
@@ -301,29 +231,3 @@ def _in_source(line: Line, page: PreparedPage) -> PageLine:
     mapped = (page.placement.to_source(point) for point in line.polygon)
     polygon = clamp(mapped, page.source.width, page.source.height)
     return PageLine(line.text, tuple((round(x, 1), round(y, 1)) for x, y in polygon), line.label)
-
-
-async def as_they_finish(
-    jobs: Iterable[Callable[[], Awaitable[T]]], limit: int
-) -> AsyncGenerator[T]:
-    """Run jobs, `limit` at once, and yield their values as they finish.
-
-    A slow consumer holds back the jobs not started yet; closing the generator cancels those that
-    run and waits until they are gone.
-    """
-    running: set[asyncio.Future[T]] = set()
-    waiting = iter(jobs)
-    try:
-        while True:
-            running.update(
-                asyncio.ensure_future(job()) for job in islice(waiting, limit - len(running))
-            )
-            if not running:
-                return
-            done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
-            for finished in done:
-                yield finished.result()
-    finally:
-        for job in running:
-            job.cancel()
-        await asyncio.gather(*running, return_exceptions=True)

@@ -16,8 +16,8 @@ from starlette.types import Message
 from hunyuan_ocr.api.keys import KeyFileError, KeyRing, new_key
 from hunyuan_ocr.api.live import ClientGone, unless_gone
 from hunyuan_ocr.api.negotiate import choose
+from hunyuan_ocr.concurrency import as_they_finish
 from hunyuan_ocr.errors import NotAcceptable, Unauthorized, error_classes
-from hunyuan_ocr.pipeline import as_they_finish
 
 OFFERED = ("application/json", "text/plain", "text/markdown")
 

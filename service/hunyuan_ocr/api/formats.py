@@ -12,7 +12,7 @@ from hunyuan_ocr.api.context import RequestContext
 from hunyuan_ocr.api.problems import problem_body
 from hunyuan_ocr.api.schemas import DocumentOut, PageOut, SimpleAnswer, Usage, page_out
 from hunyuan_ocr.errors import DeadlineExceeded
-from hunyuan_ocr.pipeline import PageResult, Reading
+from hunyuan_ocr.reading import PageResult, Reading
 from hunyuan_ocr.recognise import TextEvent, TextPiece
 from hunyuan_ocr.telemetry.stages import Stage
 

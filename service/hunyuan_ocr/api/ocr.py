@@ -18,7 +18,8 @@ from hunyuan_ocr.api.negotiate import choose
 from hunyuan_ocr.api.openapi import read_operation
 from hunyuan_ocr.api.schemas import Priority, ReadBody, ReadOptions, SimpleBody
 from hunyuan_ocr.errors import InvalidField
-from hunyuan_ocr.pipeline import Pipeline, ReadRequest
+from hunyuan_ocr.pipeline import Pipeline
+from hunyuan_ocr.reading import ReadRequest
 from hunyuan_ocr.tasks import extract
 from hunyuan_ocr.tasks.catalogue import Task
 from hunyuan_ocr.tasks.prompts import TaskRequest

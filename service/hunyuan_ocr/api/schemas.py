@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, FailFast, Field
 
-from hunyuan_ocr.pipeline import PageLine, PageResult
+from hunyuan_ocr.reading import PageLine, PageResult
 from hunyuan_ocr.tasks.catalogue import Task
 
 Priority = Literal["interactive", "standard", "batch"]

@@ -6,10 +6,8 @@ callers apart, and none while the engine is down or hung.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import json
-import logging
 import random
 import time
 from collections.abc import AsyncGenerator, Callable, Iterator
@@ -33,7 +31,6 @@ from hunyuan_ocr.engines.base import (
     TextDelta,
 )
 from hunyuan_ocr.engines.chat import ChatStream, request_body, with_image
-from hunyuan_ocr.engines.heartbeat import Heartbeat, Pulse, read_sample
 from hunyuan_ocr.engines.isolation import (
     CodedPage,
     IsolationReport,
@@ -42,27 +39,19 @@ from hunyuan_ocr.engines.isolation import (
 )
 from hunyuan_ocr.engines.visual_tokens import ASPECT_MAX, SIDE, PixelBounds, pixels_within
 from hunyuan_ocr.engines.vllm_http import VllmHttp, refused
+from hunyuan_ocr.engines.vllm_watch import EngineWatch
 from hunyuan_ocr.errors import (
     EngineRejected,
-    EngineStarting,
     EngineUnavailable,
     ImageTooLarge,
     InvalidField,
-    OcrError,
     Unavailable,
 )
 from hunyuan_ocr.tasks.catalogue import Generation, Task
 from hunyuan_ocr.tasks.chat import SafeChat
 from hunyuan_ocr.tasks.prompts import TaskRequest, build_prompt
 
-_log = logging.getLogger(__name__)
-
 _CHAT = "/v1/chat/completions"
-_POLL_PERIOD_S = 1.0
-_POLL_TIMEOUT_S = 3.0
-_HUNG_RETRY_AFTER_S = 10.0
-_RESTART_RETRY_AFTER_S = 30.0
-_SELF_TEST_TIMEOUT_S = 60.0
 _SELF_TEST_OUTPUT_TOKENS = 128
 _SELF_TEST_PAGES_MAX = 32
 # The chat template around image and prompt takes fewer tokens than this.
@@ -103,51 +92,60 @@ class VllmEngine:
         self._rng = rng
         self._clock = clock
         self.http = VllmHttp(options.base_url)
-        self._heartbeat = Heartbeat(options.hung_after_s)
-        self._watching: asyncio.Task[None] | None = None
-        self._refusal: Unavailable | None = EngineStarting(
-            f"the engine at {options.base_url} was not reached yet"
+        self._watch = EngineWatch(
+            self.http,
+            self.check_isolation,
+            hung_after_s=options.hung_after_s,
+            enforce_isolation=options.isolation_check == "enforce",
+            context_needed=self._largest_image_tokens() + _TEMPLATE_TOKENS + _OUTPUT_TOKENS_MIN,
+            clock=clock,
         )
-        self._model = ""
-        self._max_model_len = 0
-        self._answered_s = clock()
-        self.isolation: IsolationReport | None = None
 
     @property
     def capabilities(self) -> Capabilities:
         options = self._options
-        bounds = (options.page_pixels, options.pixels.max_pixels)
         return Capabilities(
             engine="vllm",
-            model=self._model or "HunyuanOCR",
+            model=self._watch.model or "HunyuanOCR",
             tasks=frozenset(Task),
             encoding=ImageEncoding.JPEG,
             min_pixels=options.pixels.min_pixels,
-            max_pixels=min(*bounds, pixels_within(options.encoder_tokens)),
+            max_pixels=self._max_pixels(),
             max_output_tokens=options.max_output_tokens,
             concurrency=options.concurrency,
             accepts=frozenset({DocumentKind.JPEG, DocumentKind.PNG, DocumentKind.WEBP}),
             generation=options.generation,
         )
 
+    def _max_pixels(self) -> int:
+        options = self._options
+        within = pixels_within(options.encoder_tokens)
+        return min(options.page_pixels, options.pixels.max_pixels, within)
+
+    def _largest_image_tokens(self) -> int:
+        """Of the worst shape: a strip one patch wide takes two tokens a patch."""
+        return self._max_pixels() // SIDE**2 * 2
+
     async def start(self) -> None:
         """Start watching the engine; it may come up later, and `refusal` says so until then."""
         self.http.open()
-        self._watching = asyncio.create_task(self._watch())
+        self._watch.start()
 
     async def close(self) -> None:
-        self._refusal = EngineUnavailable("the service is shutting down")
-        if self._watching is not None:
-            self._watching.cancel()
-            await asyncio.gather(self._watching, return_exceptions=True)
+        await self._watch.close()
         await self.http.close()
 
     def refusal(self) -> Unavailable | None:
-        return self._refusal
+        return self._watch.refusal
+
+    @property
+    def isolation(self) -> IsolationReport | None:
+        """What the self-test said of the engine process that answers now."""
+        return self._watch.isolation
 
     async def stream(self, request: EngineRequest) -> AsyncGenerator[EngineEvent]:
-        if self._refusal is not None:
-            raise self._refusal.for_caller()
+        if refusal := self._watch.refusal:
+            raise refusal.for_caller()
         async with contextlib.aclosing(self._stream(request)) as events:
             async for event in events:
                 yield event
@@ -155,7 +153,7 @@ class VllmEngine:
     async def _stream(self, request: EngineRequest) -> AsyncGenerator[EngineEvent]:
         body = request_body(
             request,
-            model=self._model,
+            model=self._watch.model,
             generation=self._options.generation,
             max_tokens=self._output_budget(request),
         )
@@ -177,9 +175,9 @@ class VllmEngine:
 
         Raises what pages are refused with now.
         """
-        if self._refusal is not None:
-            raise self._refusal.for_caller()
-        body = {"model": self._model, "max_tokens": self._chat_budget(chat)} | chat.body
+        if refusal := self._watch.refusal:
+            raise refusal.for_caller()
+        body = {"model": self._watch.model, "max_tokens": self._chat_budget(chat)} | chat.body
         if chat.image is None:
             data = json.dumps(body).encode()
         else:
@@ -190,7 +188,7 @@ class VllmEngine:
         """Tokens for an answer whose caller named no limit; the engine refuses what is too much."""
         size = chat.image.size if chat.image else None
         image = self._options.pixels.tokens(size.width, size.height) if size else 0
-        left = self._max_model_len - image - chat.text_bytes - _TEMPLATE_TOKENS
+        left = self._watch.max_model_len - image - chat.text_bytes - _TEMPLATE_TOKENS
         return max(1, min(self._options.max_output_tokens, left))
 
     def check_image(self, image: PageSize) -> None:
@@ -207,117 +205,13 @@ class VllmEngine:
         Raises ImageTooLarge or InvalidField, whichever leaves too few.
         """
         image = self._options.pixels.tokens(request.image.width, request.image.height)
-        left = self._max_model_len - image - _TEMPLATE_TOKENS
+        left = self._watch.max_model_len - image - _TEMPLATE_TOKENS
         if image > self._options.encoder_tokens or left < _OUTPUT_TOKENS_MIN:
             raise ImageTooLarge("the image leaves the model no room for an answer")
         left -= len(request.prompt.encode())
         if left < _OUTPUT_TOKENS_MIN:
             raise InvalidField("instruction and fields are too long for the model's context")
         return min(request.max_output_tokens, left)
-
-    # Watching the engine
-
-    async def _watch(self) -> None:
-        """For ever: who answers, since when, and whether it gets on with its work."""
-        while True:
-            try:
-                async with asyncio.timeout(_POLL_TIMEOUT_S):
-                    await self.http.get("/health")
-                    sample = read_sample(await self.http.get("/metrics"))
-            except TimeoutError:
-                # Slow is not dead: a machine short of CPU answers late, and then goes on.
-                if self._clock() - self._answered_s >= self._options.hung_after_s:
-                    self._hangs("the engine hangs: it does not answer")
-            except (aiohttp.ClientError, OSError):
-                self._lost(f"the engine at {self._options.base_url} does not answer")
-            except ValueError as error:
-                self._not_understood(error)
-            else:
-                await self._judge(self._heartbeat.observe(self._clock(), sample, self.http.waiting))
-                # After judging, which may take a self-test's time.
-                self._answered_s = self._clock()
-            await asyncio.sleep(_POLL_PERIOD_S)
-
-    async def _judge(self, pulse: Pulse) -> None:
-        if pulse is Pulse.RESTARTED:
-            await self._get_to_know()
-        elif pulse is Pulse.HUNG:
-            self._hangs("the engine hangs: it makes no step while work waits")
-        else:
-            self._admit()
-
-    def _hangs(self, reason: str) -> None:
-        hung = EngineUnavailable(reason, retry_after_s=_HUNG_RETRY_AFTER_S)
-        self._refuse(hung)
-        self.http.abort(hung)
-
-    def _not_understood(self, error: ValueError) -> None:
-        self._heartbeat.forget()
-        self._lost(f"what answers at {self._options.base_url} is not vLLM as we know it: {error}")
-
-    def _lost(self, reason: str) -> None:
-        """Nobody answers. The same process coming back is known by its start time."""
-        kind = EngineUnavailable if self._model else EngineStarting
-        self._refuse(kind(reason, retry_after_s=_RESTART_RETRY_AFTER_S))
-
-    async def _get_to_know(self) -> None:
-        """A process that we have not seen before: its model, and whether it keeps pages apart."""
-        self.isolation = None
-        self._refuse(EngineStarting("the isolation self-test is running", retry_after_s=5.0))
-        try:
-            async with asyncio.timeout(_SELF_TEST_TIMEOUT_S):
-                self._model, self._max_model_len = _read_card(await self.http.get("/v1/models"))
-                self._check_context()
-                self.isolation = await self.check_isolation()
-        except ValueError as error:
-            self._not_understood(error)
-            return
-        except (OcrError, aiohttp.ClientError, TimeoutError, OSError) as error:
-            why = error.detail if isinstance(error, OcrError) else type(error).__name__
-            self._heartbeat.forget()  # so that the next poll tries again
-            self._lost(f"the isolation self-test broke off: {why}")
-            return
-        _log.info(
-            "isolation self-test",
-            extra={
-                "fields": {
-                    "isolation": self.isolation.verdict,
-                    "why": self.isolation.detail,
-                    "seconds": round(self.isolation.seconds, 3),
-                }
-            },
-        )
-        if self.isolation.verdict == "inconclusive" and self._enforced:
-            self._heartbeat.forget()  # so that the next poll tries again
-        self._admit()
-
-    @property
-    def _enforced(self) -> bool:
-        return self._options.isolation_check == "enforce"
-
-    def _check_context(self) -> None:
-        """Raise EngineUnavailable where the largest page we would show leaves no room to answer."""
-        largest = self.capabilities.max_pixels // SIDE**2 * 2
-        if largest + _TEMPLATE_TOKENS + _OUTPUT_TOKENS_MIN > self._max_model_len:
-            raise EngineUnavailable(
-                f"pages may take {largest} tokens of the engine's {self._max_model_len}: lower "
-                "HYOCR_VLLM_PAGE_PIXELS or raise the engine's --max-model-len"
-            )
-
-    def _admit(self) -> None:
-        """Let pages in, if the self-test allows it."""
-        report = self.isolation
-        if report is None or (report.verdict != "isolated" and self._enforced):
-            verdict = "not run" if report is None else f"{report.verdict}: {report.detail}"
-            self._refuse(EngineUnavailable(f"isolation self-test {verdict}"))
-        elif self._refusal is not None:
-            self._refusal = None
-            _log.info("engine ready", extra={"fields": {"model": self._model}})
-
-    def _refuse(self, refusal: Unavailable) -> None:
-        if self._refusal is None or self._refusal.detail != refusal.detail:
-            _log.warning("engine not ready", extra={"fields": {"reason": refusal.detail}})
-        self._refusal = refusal
 
     # The isolation self-test
 
@@ -373,12 +267,3 @@ def _understood(chat: ChatStream, data: bytes, request: EngineRequest) -> Iterat
         if request.json_schema is None:
             raise
         raise InvalidField("json_schema: the engine cannot follow this schema") from None
-
-
-def _read_card(models: str) -> tuple[str, int]:
-    """The id and the context length of the model served. Raises ValueError."""
-    try:
-        card = json.loads(models)["data"][0]
-        return str(card["id"]), int(card["max_model_len"])
-    except (LookupError, TypeError):
-        raise ValueError("it lists no model") from None

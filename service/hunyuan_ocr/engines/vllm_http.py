@@ -23,14 +23,14 @@ class VllmHttp:
     """Requests to one server; used by one event loop, between `open` and `close`."""
 
     def __init__(self, base_url: str) -> None:
-        self._base_url = base_url
+        self.base_url = base_url
         self._session: aiohttp.ClientSession | None = None
         self._waiting: set[asyncio.Timeout] = set()
         self._abort_reason: Unavailable = EngineUnavailable()
 
     def open(self) -> None:
         self._session = aiohttp.ClientSession(
-            base_url=self._base_url,
+            base_url=self.base_url,
             # The callers of this class bound what is in flight; a limit here would only hide it.
             connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=_IDLE_CONNECTION_S),
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_TIMEOUT_S),
