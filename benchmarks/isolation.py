@@ -70,19 +70,22 @@ def unpatched_is_detected(folder: Path) -> bool:
     return False
 
 
+def measure_engine(folder: Path, version: str) -> dict[str, object]:
+    """The figure for one release with the plugin, and how long its self-test took."""
+    say(f"starting {version} with the plugin")
+    with running(version, 8128) as engine, sidecar(folder, engine.url) as service:
+        figure = asyncio.run(measure(service.url))
+        return {**figure, "seconds": round(self_test_seconds(service.log), 2)}
+
+
 def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         say("starting the engine that leaks")
         detected = unpatched_is_detected(folder)
-        say("starting the engine under test")
-        with running("0.28.0", 8128) as engine, sidecar(folder, engine.url) as service:
-            figure: dict[str, object] = {**asyncio.run(measure(service.url))}
-            figure |= {
-                "unpatched_detected": detected,
-                "seconds": round(self_test_seconds(service.log), 2),
-            }
-    print(json.dumps(figure))
+        patched = measure_engine(folder, "0.32.0")
+        pinned = measure_engine(folder, "0.28.0")
+    print(json.dumps({**pinned, "unpatched_detected": detected, "patched_0.32.0": patched}))
 
 
 if __name__ == "__main__":
