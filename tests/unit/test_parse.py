@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import time
 
 import pytest
 from hypothesis import given, settings
@@ -13,6 +12,7 @@ from hypothesis import strategies as st
 from hunyuan_ocr.documents.geometry import Polygon, rectangle
 from hunyuan_ocr.tasks.catalogue import Task
 from hunyuan_ocr.tasks.parse import ParsedAnswer, ParsedLine, parse
+from tests.timing import is_linear
 
 BOX = rectangle(1, 2, 300, 40)
 QUAD: Polygon = ((1, 2), (300, 4), (299, 44), (2, 40))
@@ -241,23 +241,10 @@ HOSTILE = [
 
 @pytest.mark.parametrize("piece", HOSTILE)
 def test_hostile_answers_take_linear_time(piece: str) -> None:
-    """100 kB within 50 ms."""
     for prefix in ("", '[{"box"', "<hy-meta><quad>"):
-        raw = (prefix + piece * (100_000 // len(piece) + 1))[:100_000]
         for task in (Task.SPOTTING, Task.MARKDOWN, Task.EXTRACT):
-            tries = (_seconds(task, raw) for _ in range(10))
-            assert any(seconds < 0.05 or seconds < _budget() for seconds in tries), (prefix, task)
 
+            def read(size: int, prefix: str = prefix, task: Task = task) -> None:
+                parse(task, (prefix + piece * (size // len(piece) + 1))[:size])
 
-def _seconds(task: Task, raw: str) -> float:
-    start = time.process_time()
-    parse(task, raw)
-    return time.process_time() - start
-
-
-def _budget() -> float:
-    """50 ms on an idle core; more while other work slows this one."""
-    start = time.process_time()
-    for _ in range(1_000_000):
-        pass
-    return 0.05 * max(1.0, (time.process_time() - start) / 0.015)
+            assert is_linear(read, 100_000), (prefix, task)
