@@ -14,6 +14,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.api.server import Server
+from tests.engine.sidecar import sidecar
+
 ROOT = Path(__file__).resolve().parents[2]
 LANE = ROOT / "scripts" / "engine" / "lane.py"
 FAULTS = Path(__file__).with_name("faults")
@@ -58,6 +61,13 @@ def native_engine() -> Iterator[Engine]:
     """The engine under test: 0.28.0, native model, with the plugin."""
     with running("0.28.0", 8128) as engine:
         yield engine
+
+
+@pytest.fixture(scope="module")
+def service(native_engine: Engine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """The service before the engine under test."""
+    with sidecar(tmp_path_factory.mktemp("sidecar"), native_engine.url) as server:
+        yield server
 
 
 @pytest.fixture(scope="class")

@@ -11,18 +11,10 @@ import openai
 import pytest
 
 from tests.api.server import Server
-from tests.engine.conftest import Engine
 from tests.engine.papers import invoices
-from tests.engine.sidecar import sidecar
 from tests.files import png_bomb
 
 PROMPT = "提取图中的文字。"
-
-
-@pytest.fixture(scope="module")
-def service(native_engine: Engine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with sidecar(tmp_path_factory.mktemp("sidecar"), native_engine.url) as server:
-        yield server
 
 
 @pytest.fixture

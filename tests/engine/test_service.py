@@ -30,12 +30,6 @@ SPECIAL = (
 )
 
 
-@pytest.fixture(scope="module")
-def service(native_engine: Engine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with sidecar(tmp_path_factory.mktemp("sidecar"), native_engine.url) as server:
-        yield server
-
-
 @pytest.fixture
 def client(service: Server) -> Iterator[httpx.Client]:
     with service.client() as opened:
@@ -188,5 +182,7 @@ def test_the_model_in_use_is_told(client: httpx.Client, service: Server) -> None
     assert options["engine"] == "vllm"
     assert "HunyuanOCR" in options["model"]
     assert {"text", "extract", "translate"} <= set(options["tasks"])
+    (paper,) = invoices(1, seed=14)
+    read(client, paper)
     metrics = httpx.get(f"{service.management_url}/metrics").text
     assert re.search(r'hunyuan_ocr_tokens_total\{direction="output"\} [1-9]', metrics)
