@@ -12,6 +12,7 @@ FIGURES = {
     "isolation": "benchmarks.isolation",
     "engine-throughput": "benchmarks.engine_throughput",
     "overhead": "benchmarks.overhead",
+    "rollout": "benchmarks.rollout",
 }
 
 

@@ -12,7 +12,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from tests.cluster.kube import Cluster
-from tests.cluster.release import ROOT, Release
+from tests.cluster.nodes import uncordoned_afterwards
+from tests.cluster.release import Release
+from tests.cluster.running import ROOT
 from tests.cluster.steady import Outcome, Totals
 
 RATE_PER_S = 1.5
@@ -72,9 +74,19 @@ def noticed(event: str, release: Release, happen: Callable[[], None], replicas: 
     )
 
 
-def rolling_upgrade(release: Release) -> None:
+def rollout_events(release: Release) -> Iterator[Noticed]:
+    """A rolling upgrade, the deletion of a pod and the drain of a node, one after the other."""
+    cluster, replicas = release.namespace.cluster, len(release.pods())
+    yield noticed("rolling upgrade", release, lambda: rolling_upgrade(release, replicas), replicas)
+    yield noticed("pod delete", release, lambda: pod_delete(release), replicas)
+    node = str(release.pods()[-1]["spec"]["nodeName"])
+    with uncordoned_afterwards(cluster, node):
+        yield noticed("node drain", release, lambda: node_drain(cluster, node), replicas)
+
+
+def rolling_upgrade(release: Release, replicas: int) -> None:
     """New pods for old ones, as any changed value of the pod brings them."""
-    release.upgrade({"replicas": 2, "podAnnotations.upgraded": f"at-{time.time_ns()}"})
+    release.upgrade({"replicas": replicas, "podAnnotations.upgraded": f"at-{time.time_ns()}"})
 
 
 def pod_delete(release: Release) -> None:

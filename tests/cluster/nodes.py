@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from tests.cluster.kube import Cluster
-from tests.cluster.release import ROOT
+from tests.cluster.running import ROOT
 
 
 @contextmanager
@@ -41,7 +41,6 @@ def uncordoned_afterwards(cluster: Cluster, node: str) -> Iterator[None]:
 
 
 def _set_cards(counts: dict[str, int]) -> None:
-    words = [f"{node}={count}" for node, count in counts.items()]
-    subprocess.run(
-        [sys.executable, "scripts/cluster/cluster.py", "gpu", *words], cwd=ROOT, check=True
-    )
+    given = ",".join(f"{node}={count}" for node, count in counts.items())
+    words = [sys.executable, "scripts/cluster/cluster.py", "gpu", given]
+    subprocess.run(words, cwd=ROOT, check=True)

@@ -6,7 +6,8 @@ import json
 import os
 import signal
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -14,9 +15,10 @@ from typing import Any
 from urllib.request import Request, urlopen
 
 from tests.cluster.kube import Namespace, is_true
+from tests.cluster.nodes import cards
+from tests.cluster.running import ROOT
 from tests.engine.papers import invoices
 
-ROOT = Path(__file__).resolve().parents[2]
 CHART = ROOT / "charts" / "hunyuan-ocr"
 CPU_TRIAL = CHART / "ci" / "cpu-trial-values.yaml"
 PRETENDED_4090_D = Path(__file__).with_name("pretended-4090-d.yaml")
@@ -97,6 +99,15 @@ class Release:
         return self.namespace.exec(
             pod["metadata"]["name"], "python3", "-c", _ASK_READYZ, container=NAME
         )
+
+
+@contextmanager
+def two_replicas(namespace: Namespace) -> Iterator[Release]:
+    """Each pod has its own card, and each node one to spare for what a drained node gives up."""
+    release = Release(namespace, (PRETENDED_4090_D,))
+    with cards(n1=2, n2=2):
+        release.install({"replicas": 2})
+        yield release
 
 
 _ASK_READYZ = (

@@ -54,7 +54,7 @@ def test_upgrade_rollback_and_uninstall_leave_nothing_behind(namespace: Namespac
     assert _settings(release) == first
     release.test()
     release.uninstall()
-    assert _everything(namespace) == before
+    namespace.wait_for("nothing is left", lambda: _everything(namespace) == before, 60)
 
 
 def _unschedulable(namespace: Namespace) -> str:

@@ -29,6 +29,7 @@ def _busy_is_not_hung(release: Release) -> None:
     """More than it can read, for longer than a hung engine is left alone."""
     with steady_load(release.url, rate_per_s=40) as load:
         time.sleep(75)
+    assert not [outcome for outcome in load.outcomes if outcome.kind == "lost"]
     assert {outcome.kind for outcome in load.outcomes} == {"answered", "refused"}
     (pod,) = release.pods()
     assert restarts(pod) == {NAME: 0, "vllm": 0}
