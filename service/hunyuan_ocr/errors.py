@@ -256,6 +256,12 @@ class QueueFull(Unavailable):
     title = "Too much work is waiting already"
 
 
+class Draining(Unavailable):
+    code = "draining"
+    title = "This replica is about to stop"
+    advice = "Retry after `Retry-After` seconds on a new connection: another replica answers."
+
+
 class EngineStarting(Unavailable):
     code = "engine_starting"
     title = "The engine is still starting"

@@ -1,10 +1,20 @@
-"""The models that come with the rapidocr package: none is ever downloaded."""
+"""The models that come with the rapidocr package: none is ever downloaded.
+
+The package, its runtime and OpenCV are the extra `embedded`. An image without them is a third as
+large; the service before vLLM then neither tells blank pages nor turns pages on its own.
+"""
 
 from __future__ import annotations
 
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+
+
+@cache
+def installed() -> bool:
+    return all(map(find_spec, ("rapidocr", "onnxruntime", "cv2")))
 
 
 def model_path(name: str) -> Path:

@@ -7,6 +7,7 @@ from typing import Final
 
 from PIL import Image
 
+from hunyuan_ocr.documents import bundled
 from hunyuan_ocr.documents.document import (
     Degrees,
     ImageEncoding,
@@ -17,8 +18,6 @@ from hunyuan_ocr.documents.document import (
     PrepareOptions,
 )
 from hunyuan_ocr.documents.geometry import Placement
-from hunyuan_ocr.documents.ink import is_blank
-from hunyuan_ocr.documents.orient import turn_needed
 from hunyuan_ocr.documents.resize import draw, fit, shrink
 from hunyuan_ocr.documents.tile import Span, Tiling, cut, quiet_rows, tiling
 
@@ -56,7 +55,7 @@ def lay_out(
     """
     content = content_size(source, options)
     image = shrink(image, (content.width, content.height))
-    blank = is_blank(image)
+    blank = _is_blank(image)
     turn = _turn(image, options, blank=blank)
     if turn:
         image, source = image.transpose(_TURNS[turn]), source.turned(turn)
@@ -72,10 +71,22 @@ def lay_out(
     return PreparedPage((whole,), source, turn, blank=blank)
 
 
+def _is_blank(image: Image.Image) -> bool:
+    if not bundled.installed():
+        return False
+    from hunyuan_ocr.documents.ink import is_blank
+
+    return is_blank(image)
+
+
 def _turn(image: Image.Image, options: PrepareOptions, *, blank: bool) -> Degrees:
-    if options.orient == "auto":
-        return 0 if blank else turn_needed(image)
-    return _FIXED[options.orient]
+    if options.orient != "auto":
+        return _FIXED[options.orient]
+    if blank or not bundled.installed():
+        return 0
+    from hunyuan_ocr.documents.orient import turn_needed
+
+    return turn_needed(image)
 
 
 def _spans(image: Image.Image, plan: Tiling, options: PrepareOptions) -> tuple[Span, ...]:

@@ -13,11 +13,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final, TypeVar, TypeVarTuple
 
-import cv2
 import pi_heif
 from PIL import Image
 
-from hunyuan_ocr.documents import colour, decode, header, layout, pdf, tiff
+from hunyuan_ocr.documents import bundled, colour, decode, header, layout, pdf, tiff
 from hunyuan_ocr.documents.document import (
     Document,
     DocumentInfo,
@@ -186,7 +185,10 @@ def set_up_worker() -> None:
     # Our own limits are checked before any decode; Pillow's guard would warn below them.
     Image.MAX_IMAGE_PIXELS = None
     pi_heif.options.DECODE_THREADS = 1
-    cv2.setNumThreads(1)
+    if bundled.installed():
+        import cv2
+
+        cv2.setNumThreads(1)
 
 
 def _prepare_pdf(document: Document, index: int, options: PrepareOptions) -> PreparedPage:
