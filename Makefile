@@ -37,6 +37,20 @@ run: $(VENV)/.run ## Serve on port 7860 with the embedded CPU engine
 test: $(VENV)/.dev lint ## Check style and types, run the unit and API tests
 	$(BIN)/pytest
 
+$(VENV)/.fuzz: requirements/fuzz.txt $(VENV)/.dev
+	$(UV_INSTALL) --require-hashes -r requirements/fuzz.txt
+	touch $@
+
+SECONDS ?= 600
+
+.PHONY: fuzz
+fuzz: $(VENV)/.fuzz ## Feed damaged files to headers and decoders: make fuzz SECONDS=600
+	nice $(BIN)/python -m tests.fuzz.decode -max_total_time=$(SECONDS)
+
+.PHONY: broken-images
+broken-images: $(VENV)/.dev ## Send other projects' broken files through the service; fetches them
+	$(BIN)/python -m tests.fuzz.broken_images
+
 LANE := $(PYTHON) scripts/engine/lane.py
 
 .PHONY: engine-up
@@ -118,3 +132,4 @@ lock: $(VENV)/.bootstrap ## Resolve requirements/*.txt anew from pyproject.toml
 	$(LOCK) --group build -c requirements/run.txt -o requirements/build.txt
 	$(LOCK) pyproject.toml --extra embedded --extra loadtest --extra dev --group build \
 	  -c requirements/run.txt -c requirements/build.txt -o requirements/dev.txt
+	$(LOCK) --group fuzz -o requirements/fuzz.txt

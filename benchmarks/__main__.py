@@ -8,6 +8,10 @@ import sys
 # A figure's name and the module that measures it; its last line of output is one JSON object.
 FIGURES = {
     "cer": "benchmarks.cer",
+    "prepare": "benchmarks.prepare",
+    "cap": "benchmarks.cap",
+    "memory": "benchmarks.memory",
+    "orientation": "benchmarks.orientation",
     "mixed-up": "benchmarks.mixed_up",
     "isolation": "benchmarks.isolation",
     "engine-throughput": "benchmarks.engine_throughput",

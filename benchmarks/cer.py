@@ -16,10 +16,11 @@ import json
 import os
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 
+from PIL import Image
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
@@ -31,6 +32,7 @@ from hunyuan_ocr.tasks.catalogue import Task
 from tests.corpus import CLEAN_KINDS, KINDS, CorpusPage, edits, pages
 
 MAIN_KINDS = ("zh", "en")
+PAGE_TIMEOUT_S = 600.0  # other work on the machine must not fail a page
 MAIN_SHARE = 0.25  # of all pages, for each of them; the other kinds share the rest evenly
 
 
@@ -43,16 +45,25 @@ class Score:
     wrong: dict[bool, int] = field(default_factory=lambda: {True: 0, False: 0})
     seconds: float = 0.0
 
-    def add(self, page: CorpusPage, text: str, seconds: float) -> None:
+    def add(self, expected: str, text: str, seconds: float) -> None:
         self.pages += 1
         self.seconds += seconds
         for strict in (True, False):
-            wrong, characters = edits(page.text, text, strict=strict)
+            wrong, characters = edits(expected, text, strict=strict)
             self.wrong[strict] += wrong
             self.characters[strict] += characters
 
     def rate(self, *, strict: bool) -> float:
         return self.wrong[strict] / max(1, self.characters[strict])
+
+
+@dataclass(frozen=True, slots=True)
+class ReadPage:
+    """One page and what was read of it: (text, seconds) by the way it was shown."""
+
+    kind: str
+    expected: str
+    readings: dict[str, tuple[str, float]]
 
 
 def plan(count: int) -> dict[str, int]:
@@ -67,11 +78,19 @@ def corpus(count: int, seed: int) -> Iterator[CorpusPage]:
         yield from pages(kind, number, seed)
 
 
-async def read(engine: EmbeddedEngine, page: CorpusPage) -> tuple[str, float]:
-    """The text of a page and the seconds it took."""
+def as_drawn(page: CorpusPage) -> dict[str, PreparedImage]:
+    """The one way to show a page here: as it is."""
+    return {"as drawn": bmp(page.image)}
+
+
+def bmp(image: Image.Image) -> PreparedImage:
     data = io.BytesIO()
-    page.image.save(data, "BMP")
-    image = PreparedImage(data.getvalue(), "image/bmp", *page.image.size)
+    image.save(data, "BMP")
+    return PreparedImage(data.getvalue(), "image/bmp", *image.size)
+
+
+async def read(engine: EmbeddedEngine, image: PreparedImage) -> tuple[str, float]:
+    """The text of a page and the seconds it took."""
     request = EngineRequest(image, Task.TEXT, "", 0, request_id="benchmark")
     started = time.perf_counter()
     text = ""
@@ -81,24 +100,60 @@ async def read(engine: EmbeddedEngine, page: CorpusPage) -> tuple[str, float]:
     return text, time.perf_counter() - started
 
 
-async def measure(count: int, workers: int, seed: int, progress: Progress) -> dict[str, Score]:
-    """Read the whole corpus, `workers` pages at a time."""
-    scores: defaultdict[str, Score] = defaultdict(Score)
-    todo = corpus(count, seed)  # one generator for all readers: pages are drawn when needed
-    bar = progress.add_task("pages", total=sum(plan(count).values()))
+async def measure(
+    todo: Iterator[CorpusPage],
+    show: Callable[[CorpusPage], dict[str, PreparedImage]],
+    workers: int,
+    advance: Callable[[], object],
+) -> list[ReadPage]:
+    """Read pages in each of the ways that `show` gives by name, `workers` pages at a time."""
+    done: list[ReadPage] = []
 
-    async def reader(engine: EmbeddedEngine) -> None:
-        for page in todo:
-            text, seconds = await read(engine, page)
-            scores[page.kind].add(page, text, seconds)
-            progress.advance(bar)
+    def next_page() -> tuple[CorpusPage, dict[str, PreparedImage]] | None:
+        page = next(todo, None)
+        return None if page is None else (page, show(page))
+
+    async def reader(engine: EmbeddedEngine, turn: asyncio.Lock) -> None:
+        while True:
+            async with turn:  # a generator has one user at a time
+                shown = await asyncio.to_thread(next_page)
+            if shown is None:
+                return
+            page, images = shown
+            readings = {way: await read(engine, image) for way, image in images.items()}
+            done.append(ReadPage(page.kind, page.text, readings))
+            advance()
 
     async with AsyncExitStack() as stack:
-        engine = EmbeddedEngine(workers=workers)
+        engine, turn = (
+            EmbeddedEngine(workers=workers, page_timeout_s=PAGE_TIMEOUT_S),
+            asyncio.Lock(),
+        )
         stack.push_async_callback(engine.close)
         await engine.start()
-        await asyncio.gather(*(reader(engine) for _ in range(workers)))
+        await asyncio.gather(*(reader(engine, turn) for _ in range(workers)))
+    return done
+
+
+def scored(done: Iterable[ReadPage], way: str) -> dict[str, Score]:
+    """Scores by kind of what was read in one way."""
+    scores: defaultdict[str, Score] = defaultdict(Score)
+    for page in done:
+        scores[page.kind].add(page.expected, *page.readings[way])
     return dict(scores)
+
+
+def run(
+    todo: Iterator[CorpusPage],
+    total_pages: int,
+    show: Callable[[CorpusPage], dict[str, PreparedImage]],
+    workers: int,
+) -> list[ReadPage]:
+    """`measure` with a bar of progress on standard error."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    with Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True)) as progress:
+        bar = progress.add_task("pages", total=total_pages)
+        return asyncio.run(measure(todo, show, workers, lambda: progress.advance(bar)))
 
 
 def total(scores: dict[str, Score], kinds: tuple[str, ...], *, strict: bool) -> float:
@@ -138,9 +193,9 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=2024)
     parser.add_argument("--json", action="store_true", help="print the JSON line alone")
     options = parser.parse_args()
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    with Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True)) as progress:
-        scores = asyncio.run(measure(options.pages, options.workers, options.seed, progress))
+    todo = corpus(options.pages, options.seed)
+    done = run(todo, sum(plan(options.pages).values()), as_drawn, options.workers)
+    scores = scored(done, "as drawn")
     if not options.json:
         Console().print(table(scores))
     print(json.dumps(summary(scores)))

@@ -1,4 +1,4 @@
-"""CPU time of a process and all below it, from /proc."""
+"""Processes below another and their CPU time, from /proc."""
 
 from __future__ import annotations
 
@@ -15,12 +15,21 @@ _TIMES = slice(11, 15)
 def tree_cpu_s(root: int) -> float:
     """User and system seconds of `root` and its descendants; 0 for `root` 0."""
     stats = _stats()
+    ticks = sum(int(ticks) for pid in _family(root, stats) for ticks in stats[pid][_TIMES])
+    return ticks / _TICKS_PER_S
+
+
+def descendants(root: int) -> set[int]:
+    """The processes below `root`."""
+    return _family(root, _stats()) - {root}
+
+
+def _family(root: int, stats: dict[int, list[str]]) -> set[int]:
     family, found = {root} & stats.keys(), 0
     while len(family) != found:
         found = len(family)
         family |= {pid for pid, fields in stats.items() if int(fields[_PARENT]) in family}
-    ticks = sum(int(ticks) for pid in family for ticks in stats[pid][_TIMES])
-    return ticks / _TICKS_PER_S
+    return family
 
 
 def _stats() -> dict[int, list[str]]:

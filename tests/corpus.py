@@ -23,6 +23,7 @@ from tests.paper import FIXTURES, Box, Font, Sheet, blank, font, noisy, photogra
 CLEAN_KINDS = ("zh", "en", "mixed", "invoice", "digits")
 HARD_KINDS = ("small_print", "two_column", "table", "skew", "noise", "phone")
 KINDS = CLEAN_KINDS + HARD_KINDS
+LARGE_KIND = "a5"  # slow to read, so not among those that are always read
 
 _CHINESE_FONTS = ("TestHeiA", "TestHeiB")
 _LATIN_FONTS = ("TestSans", "TestGrotesque", "TestSerif")
@@ -261,6 +262,16 @@ def _two_column(rng: random.Random) -> Sheet:
     return sheet
 
 
+def _a5(rng: random.Random) -> Sheet:
+    """Half a page at 300 dpi, printed in 5 to 9 points: what a smaller image loses first."""
+    sheet = blank(1748, 2480)
+    chinese = rng.random() < 0.5
+    text: Writing = _chinese if chinese else _english
+    name = rng.choice(_CHINESE_FONTS if chinese else _LATIN_FONTS)
+    _fill(sheet, rng, (170, 200, 1578, 1240), text, font(name, rng.randint(21, 37)))
+    return sheet
+
+
 _DRAW: dict[str, Callable[[random.Random], Sheet]] = {
     "zh": lambda rng: _prose(rng, _chinese, _CHINESE_FONTS),
     "en": lambda rng: _prose(rng, _english, _LATIN_FONTS),
@@ -273,4 +284,5 @@ _DRAW: dict[str, Callable[[random.Random], Sheet]] = {
     "skew": lambda rng: skewed(_any_prose(rng), rng),
     "noise": lambda rng: noisy(_any_prose(rng), rng),
     "phone": lambda rng: photographed(_any_prose(rng, (22, 36)), rng),
+    LARGE_KIND: _a5,
 }

@@ -6,11 +6,13 @@ import struct
 import zlib
 from collections.abc import Sequence
 from io import BytesIO
+from pathlib import Path
 
 from PIL import Image, TiffImagePlugin
 from pypdf import PdfReader, PdfWriter
 from reportlab.pdfgen.canvas import Canvas
 
+FIXTURES = Path(__file__).parent / "fixtures"
 RED, GREEN, BLUE, YELLOW = (220, 20, 20), (20, 180, 20), (20, 20, 220), (220, 220, 20)
 ORIENTATION = 0x0112
 
@@ -115,6 +117,11 @@ def webp_bomb() -> bytes:
     """A VP8X canvas of the largest size the format knows."""
     body = b"WEBPVP8X" + struct.pack("<I", 10) + bytes(4) + b"\xff\xff\xff" * 2
     return b"RIFF" + struct.pack("<I", len(body)) + body
+
+
+def heic(name: str = "orientation-1") -> bytes:
+    """A stored HEIC, 96 x 64: no encoder is at hand. `orientation-N` as `oriented` would make."""
+    return (FIXTURES / "heic" / f"{name}.heic").read_bytes()
 
 
 def cut(data: bytes, share: float = 0.6) -> bytes:

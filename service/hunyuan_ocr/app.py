@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from importlib.metadata import version
-from typing import Any
+from typing import Any, get_args
 
 from fastapi import Depends, FastAPI
 from fastapi.exceptions import RequestValidationError
@@ -31,7 +31,8 @@ from hunyuan_ocr.api.openai import OpenAiRoutes
 from hunyuan_ocr.api.openapi import install_openapi
 from hunyuan_ocr.api.ops import management_app, options_router
 from hunyuan_ocr.api.problems import handle_error
-from hunyuan_ocr.documents.document import READABLE
+from hunyuan_ocr.documents import bundled
+from hunyuan_ocr.documents.document import DocumentKind, Orient
 from hunyuan_ocr.documents.header import Limits
 from hunyuan_ocr.documents.prepare import Preparer
 from hunyuan_ocr.engines.base import Engine
@@ -144,6 +145,7 @@ def build_engine(settings: Settings) -> Engine:
         threads_per_worker=settings.embedded_threads_per_worker,
         page_timeout_s=settings.embedded_page_timeout_s,
         max_pixels=int(settings.embedded_max_megapixels * _MEGA),
+        high_pixels=int(settings.embedded_high_megapixels * _MEGA),
     )
 
 
@@ -154,6 +156,7 @@ def vllm_options(settings: Settings) -> VllmOptions:
         concurrency=settings.vllm_concurrency,
         pixels=PixelBounds(settings.vllm_min_pixels, settings.vllm_max_pixels),
         page_pixels=settings.vllm_page_pixels,
+        high_pixels=settings.vllm_high_pixels,
         encoder_tokens=settings.vllm_encoder_tokens,
         max_output_tokens=settings.vllm_max_output_tokens,
         hung_after_s=settings.vllm_hung_after_s,
@@ -183,6 +186,7 @@ def build_pipeline(
         max_waiting_pages=settings.max_waiting_pages,
         pages_ahead=settings.decode_workers,
         pdf_dpi=settings.pdf_dpi,
+        max_tiles=settings.max_tiles,
     )
     return Pipeline(
         engine=engine,
@@ -251,12 +255,18 @@ def _options(settings: Settings, engine: Engine) -> dict[str, Any]:
         "engine": capabilities.engine,
         "model": capabilities.model,
         "tasks": sorted(capabilities.tasks),
-        "inputs": [kind.value for kind in READABLE],
+        "inputs": [kind.value for kind in DocumentKind],
         "answers": list(FORMATS),
+        "orient": [turn for turn in get_args(Orient) if turn != "auto" or bundled.installed()],
+        "blank_pages_told": bundled.installed(),
+        "detail": {
+            detail: round(pixels / _MEGA, 2) for detail, pixels in capabilities.max_pixels.items()
+        },
         "limits": {
             "max_body_megabytes": settings.max_body_megabytes,
             "max_image_megapixels": settings.max_image_megapixels,
             "max_pages": settings.max_pages,
+            "max_tiles": settings.max_tiles,
             "max_instruction_chars": settings.max_instruction_chars,
             "body_timeout_s": settings.body_timeout_s,
             "max_timeout_s": settings.batch_timeout_s,

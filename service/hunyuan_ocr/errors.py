@@ -286,6 +286,10 @@ class PageFailed(OcrError):
     advice = "Retry once; if it persists, the file is hostile or broken."
 
 
+class WorkerDied(PageFailed):
+    """The page's process is gone; whoever can tell the file's fault from ours may try again."""
+
+
 class DeadlineExceeded(Unavailable):
     status = 504
     code = "deadline_exceeded"

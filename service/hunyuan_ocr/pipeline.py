@@ -16,15 +16,15 @@ from hunyuan_ocr.concurrency import as_they_finish
 from hunyuan_ocr.documents.document import (
     Document,
     DocumentInfo,
+    PreparedImage,
     PreparedPage,
     PrepareOptions,
 )
-from hunyuan_ocr.documents.geometry import clamp
 from hunyuan_ocr.documents.header import Limits
 from hunyuan_ocr.documents.pages import parse_pages
 from hunyuan_ocr.documents.prepare import Preparer, spooled
 from hunyuan_ocr.documents.sniff import sniff
-from hunyuan_ocr.engines.base import Engine, Line, TokenUsage
+from hunyuan_ocr.engines.base import NO_USAGE, Engine, TokenUsage
 from hunyuan_ocr.errors import (
     DeadlineExceeded,
     OcrError,
@@ -32,8 +32,9 @@ from hunyuan_ocr.errors import (
     TaskUnsupported,
 )
 from hunyuan_ocr.reading import PageLine, PageResult, Reading, ReadRequest
-from hunyuan_ocr.recognise import Recognition, recognise
-from hunyuan_ocr.tasks.catalogue import Task
+from hunyuan_ocr.recognise import OnText, Recognition, recognise
+from hunyuan_ocr.stitch import read_page
+from hunyuan_ocr.tasks.catalogue import BY_PARTS, PARAGRAPHS, PLACED, Task
 from hunyuan_ocr.tasks.prompts import TaskRequest, build_prompt
 from hunyuan_ocr.telemetry.metrics import Metrics
 from hunyuan_ocr.telemetry.stages import Stage, StageRecorder
@@ -53,6 +54,7 @@ class PipelineLimits:
     max_waiting_pages: int
     pages_ahead: int
     pdf_dpi: int
+    max_tiles: int
 
 
 class Pipeline:
@@ -168,7 +170,7 @@ class Pipeline:
         stages: StageRecorder,
         reading: Reading,
     ) -> PageResult:
-        """Prepare the page while others hold the engine, read it, map its boxes back."""
+        """Prepare the page while others hold the engine, and read what is on it."""
         async with AsyncExitStack() as turn, AsyncExitStack() as slot:
             with stages.stage(Stage.QUEUE):
                 await turn.enter_async_context(self._preparer.turn(document))
@@ -176,49 +178,72 @@ class Pipeline:
             if len(reading.selected) > 1:  # a single page is all of a request in flight
                 self._drain.check()
             with stages.stage(Stage.PREPARE):
-                page = await self._preparer.prepare(document, index, self._prepare_options())
+                options = self._prepare_options(request)
+                page = await self._preparer.prepare(document, index, options)
             await turn.aclose()
-            async with self._engine_slots.hold(stages.stage(Stage.QUEUE)):
-                with stages.stage(Stage.ENGINE):
-                    recognition = await recognise(
-                        self._engine,
-                        page.image,
-                        request.task,
-                        generation=self._engine.capabilities.generation,
-                        request_id=f"{request.request_id}-{index}",
-                        max_output_tokens=self._engine.capabilities.max_output_tokens,
-                        on_text=partial(reading.on_text, index) if reading.on_text else None,
-                    )
+            if page.blank:
+                recognition = _nothing(request.task)
+            else:
+                read = partial(self._recognise, request, stages, f"{request.request_id}-{index}")
+                gap = "\n\n" if request.task.task in PARAGRAPHS else "\n"
+                on_text = partial(reading.on_text, index) if reading.on_text else None
+                recognition = await read_page(page, read, gap, on_text)
         return self._result(index, page, recognition)
 
-    def _prepare_options(self) -> PrepareOptions:
+    async def _recognise(
+        self,
+        request: ReadRequest,
+        stages: StageRecorder,
+        request_id: str,
+        image: PreparedImage,
+        on_text: OnText | None,
+    ) -> Recognition:
+        """One turn of the engine: the tiles of a long page stand in line like pages."""
         capabilities = self._engine.capabilities
+        async with self._engine_slots.hold(stages.stage(Stage.QUEUE)):
+            with stages.stage(Stage.ENGINE):
+                return await recognise(
+                    self._engine,
+                    image,
+                    request.task,
+                    generation=capabilities.generation,
+                    request_id=request_id,
+                    max_output_tokens=capabilities.max_output_tokens,
+                    on_text=on_text,
+                )
+
+    def _prepare_options(self, request: ReadRequest) -> PrepareOptions:
+        capabilities, task = self._engine.capabilities, request.task.task
         return PrepareOptions(
-            max_pixels=capabilities.max_pixels,
+            max_pixels=capabilities.max_pixels[request.detail],
             min_pixels=capabilities.min_pixels,
             encoding=capabilities.encoding,
             accepts=capabilities.accepts,
             max_source_megapixels=self._limits.document.max_megapixels,
             pdf_dpi=self._limits.pdf_dpi,
+            orient=request.orient,
+            max_tiles=self._limits.max_tiles if task in BY_PARTS else 1,
+            placed=capabilities.places_lines or task in PLACED,
         )
 
     def _result(self, index: int, page: PreparedPage, read: Recognition) -> PageResult:
-        scale = min(page.placement.scale_x, page.placement.scale_y)
-        shrunk = ("downscaled",) if scale < DOWNSCALED_BELOW else ()
+        placement = page.tiles[0].placement
+        scale = min(placement.scale_x, placement.scale_y)
+        shrunk = ("downscaled",) if scale < DOWNSCALED_BELOW and not page.blank else ()
         return PageResult(
             index=index,
             status="ok",
             engine=self._engine.capabilities.engine,
             text=read.text,
-            lines=tuple(_in_source(line, page) for line in read.lines),
+            lines=tuple(PageLine(line.text, line.polygon, line.label) for line in read.lines),
             value=read.value,
             width=page.source.width,
             height=page.source.height,
             scale=round(scale, 4),
             rotation_applied=page.rotation_applied,
             blank=page.blank,
-            finish_reason=read.finish_reason,
-            warnings=(*read.warnings, *shrunk),
+            finish_reason="blank" if page.blank else read.finish_reason,
+            warnings=(*read.warnings, *page.warnings, *shrunk),
             usage=read.usage,
         )
 
@@ -236,7 +261,7 @@ class Pipeline:
         self.count_tokens(result.usage)
 
 
-def _in_source(line: Line, page: PreparedPage) -> PageLine:
-    mapped = (page.placement.to_source(point) for point in line.polygon)
-    polygon = clamp(mapped, page.source.width, page.source.height)
-    return PageLine(line.text, tuple((round(x, 1), round(y, 1)) for x, y in polygon), line.label)
+def _nothing(request: TaskRequest) -> Recognition:
+    """What is read on a blank page."""
+    value = dict.fromkeys(request.fields) or None
+    return Recognition("", (), value, "stop", NO_USAGE, (), attempts=0)

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Literal
 
+from hunyuan_ocr.documents.document import Detail, Orient
 from hunyuan_ocr.documents.geometry import Polygon, bounds
 from hunyuan_ocr.engines.base import NO_USAGE, TokenUsage
 from hunyuan_ocr.errors import OcrError
@@ -23,6 +24,8 @@ class ReadRequest:
     request_id: str
     pages: str | None = None
     password: str | None = None
+    orient: Orient = "auto"
+    detail: Detail = "auto"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +47,10 @@ class PageLine:
 
 @dataclass(frozen=True, slots=True)
 class PageResult:
-    """What came of one page; `index` counts from 0 and sizes are upright source pixels."""
+    """What came of one page; `index` counts from 0 and sizes are upright source pixels.
+
+    `finish_reason` is the engine's, or `blank` for a page that no engine was asked about.
+    """
 
     index: int
     status: Literal["ok", "error"]

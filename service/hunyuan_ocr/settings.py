@@ -62,6 +62,9 @@ class Settings(BaseSettings):
     embedded_max_megapixels: float = Field(
         4.0, gt=0, le=50, description="Larger pages are scaled down to this for the CPU engine."
     )
+    embedded_high_megapixels: float = Field(
+        12.0, gt=0, le=50, description="The same for callers who ask for `detail=high`."
+    )
 
     vllm_url: str = Field(
         "http://127.0.0.1:8000",
@@ -82,6 +85,9 @@ class Settings(BaseSettings):
     )
     vllm_page_pixels: int = Field(
         1024 * 1024, ge=1024, description="Pages are scaled down to this many pixels for vLLM."
+    )
+    vllm_high_pixels: int = Field(
+        3_400_000, ge=1024, description="The same for callers who ask for `detail=high`."
     )
     vllm_encoder_tokens: int = Field(
         8192, ge=64, description="Tokens one image may take; vLLM's --max-num-batched-tokens."
@@ -107,13 +113,19 @@ class Settings(BaseSettings):
         default_factory=_cores, ge=1, le=64, description="Processes that decode and render pages."
     )
     decode_worker_memory_megabytes: int = Field(
-        2048, ge=256, description="Address space of each decode process."
+        2048, ge=1024, description="Address space of each decode process."
     )
     pages_per_decode_worker: int = Field(
         500, ge=1, description="Pages after which a decode process is replaced by a fresh one."
     )
     decode_timeout_s: float = Field(
         15.0, gt=0, le=600, description="Longest that decoding or rendering one page may take."
+    )
+    max_tiles: int = Field(
+        12,
+        ge=1,
+        le=64,
+        description="Parts that a long page is cut into at most, each a turn of the engine.",
     )
     pdf_dpi: int = Field(200, ge=36, le=600, description="Resolution PDF pages are rendered at.")
     spool_directory: Path = Field(

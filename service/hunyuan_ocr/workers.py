@@ -21,7 +21,7 @@ from typing import Any, TypeVar, TypeVarTuple
 
 from pebble import ProcessExpired, ProcessPool
 
-from hunyuan_ocr.errors import DeadlineExceeded, OcrError, PageFailed, Unavailable
+from hunyuan_ocr.errors import DeadlineExceeded, OcrError, PageFailed, Unavailable, WorkerDied
 
 _log = logging.getLogger(__name__)
 
@@ -112,8 +112,8 @@ class WorkerPool:
         while still waiting for a free worker it costs nothing.
 
         Raises what `function` raised where that is an `OcrError`; else `DeadlineExceeded` (its
-        time ran out), `PageFailed` (it crashed, ran out of memory or raised anything else), or
-        `Unavailable` (the pool is closed).
+        time ran out), `PageFailed` (it ran out of memory or raised anything else, or, as
+        `WorkerDied`, crashed), or `Unavailable` (the pool is closed).
         """
         for _ in range(self._workers + 1):
             slot, future = await self._begin((function, args), timeout_s)
@@ -177,7 +177,7 @@ class WorkerPool:
             raise DeadlineExceeded from error
         except (ProcessExpired, MemoryError) as error:
             _log.warning("a worker died of a page: %s", type(error).__name__)
-            raise PageFailed from error
+            raise (PageFailed if isinstance(error, MemoryError) else WorkerDied) from error
         except asyncio.CancelledError:
             if self._closed and not _caller_is_cancelled():
                 raise Unavailable("The service is shutting down.") from None

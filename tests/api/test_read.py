@@ -14,9 +14,10 @@ from typing import Any
 import httpx
 import pytest
 from PIL import Image
+from pypdf import PdfReader, PdfWriter
 
 from tests.api.server import Server
-from tests.files import oriented, tiff_pages
+from tests.files import encoded, heic, oriented, tiff_pages
 from tests.pictures import LINES, jpeg_bytes, picture, png_bytes, saved
 
 TEXT = "\n".join(LINES)
@@ -56,10 +57,43 @@ def test_every_way_to_send(client: httpx.Client, send: Sender) -> None:
     assert (page["status"], page["text"]) == ("ok", TEXT)
 
 
-@pytest.mark.parametrize("image_format", ["JPEG", "PNG", "WEBP", "TIFF", "BMP", "GIF"])
+IMAGE_FORMATS = ("JPEG", "PNG", "WEBP", "TIFF", "BMP", "GIF", "AVIF", "JPEG2000")
+
+
+@pytest.mark.parametrize("image_format", IMAGE_FORMATS)
 def test_every_image_format(client: httpx.Client, image_format: str) -> None:
     response = client.post("/ocr", **to_raw(saved(picture()[0], image_format)))
     assert response.json() == {"text": TEXT}
+
+
+def test_a_photo_as_phones_store_it(client: httpx.Client) -> None:
+    """HEIC of `picture()`, under a name and a type that say otherwise."""
+    files = {"file": ("IMG_0417.jpg", heic("lines"), "image/jpeg")}
+    assert client.post("/ocr", files=files).json() == {"text": TEXT}
+
+
+def test_an_animation_is_read_as_its_first_picture_and_says_so(client: httpx.Client) -> None:
+    later = picture(["Another picture"])[0]
+    animation = encoded(picture()[0], "GIF", save_all=True, append_images=[later])
+    answer = client.post("/v1/ocr", **to_raw(animation)).json()
+    assert answer["pages_total"] == 1
+    assert answer["pages"][0]["text"] == TEXT
+    assert answer["pages"][0]["warnings"] == ["first_frame_only"]
+
+
+def test_a_password_opens_a_pdf(client: httpx.Client) -> None:
+    out = io.BytesIO()
+    picture()[0].save(out, "PDF")
+    writer = PdfWriter(clone_from=PdfReader(out))
+    writer.encrypt("right", algorithm="RC4-128")
+    locked = io.BytesIO()
+    writer.write(locked)
+    request = to_raw(locked.getvalue())
+    for params in ({}, {"password": "wrong"}):
+        refused = client.post("/v1/ocr", params=params, **request)
+        assert (refused.status_code, refused.json()["code"]) == (422, "pdf_encrypted")
+    answer = client.post("/v1/ocr", params={"password": "right"}, **request).json()
+    assert answer["pages"][0]["text"] == TEXT
 
 
 def test_lines_stand_where_they_were_drawn(client: httpx.Client) -> None:

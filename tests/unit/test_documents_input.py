@@ -30,13 +30,17 @@ from tests import files
 MIB = 1 << 20
 
 
-@pytest.mark.parametrize("kind", [kind for kind in DocumentKind if kind is not DocumentKind.HEIC])
+@pytest.mark.parametrize("kind", DocumentKind)
 def test_every_format_is_told_by_its_bytes(kind: DocumentKind) -> None:
-    data = (
-        files.pdf_pages(1)
-        if kind is DocumentKind.PDF
-        else files.encoded(files.quadrants(), kind.name)
-    )
+    match kind:
+        case DocumentKind.PDF:
+            data = files.pdf_pages(1)
+        case DocumentKind.HEIC:
+            data = files.heic()
+        case DocumentKind.JP2:
+            data = files.encoded(files.quadrants(), "JPEG2000")
+        case _:
+            data = files.encoded(files.quadrants(), kind.name)
     assert sniff(data) is kind
 
 
@@ -47,6 +51,7 @@ def test_every_format_is_told_by_its_bytes(kind: DocumentKind) -> None:
         (b"\0\0\0\x18ftypmif1\0\0\0\0mif1avif", DocumentKind.AVIF),
         (b"\0\0\0\x18ftypmif1\0\0\0\0mif1heic", DocumentKind.HEIC),
         (b"MM\0+\0\x08\0\0", DocumentKind.TIFF),
+        (b"\xff\x4f\xff\x51\0\x29", DocumentKind.JP2),  # a bare code stream
         (b"\xef\xbb\xbf\r\n%PDF-1.7\n", DocumentKind.PDF),
     ],
 )

@@ -28,6 +28,7 @@ from hunyuan_ocr.documents.header import Limits
 from hunyuan_ocr.documents.prepare import Preparer, spooled
 from hunyuan_ocr.errors import (
     DeadlineExceeded,
+    DocumentError,
     ImageCorrupt,
     InvalidField,
     OcrError,
@@ -245,10 +246,46 @@ async def test_refusals_cross_the_process_boundary() -> None:
             await preparer.inspect(locked, LIMITS)
 
 
+async def test_a_file_whose_decoder_crashes_is_at_fault_and_costs_no_other() -> None:
+    """A name that is no text: the decoder of this release of pi-heif reads from nowhere."""
+    spoilt = Document(DocumentKind.HEIC, files.heic("orientation-6").replace(b"Exif", b"E\xeaif"))
+    sound = Document(DocumentKind.HEIC, files.heic())
+    async with preparer_of(1) as preparer:
+        with pytest.raises(DocumentError):
+            await preparer.inspect(spoilt, LIMITS)
+        assert (await preparer.inspect(sound, LIMITS)).pages == (PageSize(96, 64),)
+
+
+async def test_the_event_loop_stays_awake_while_large_pages_are_decoded() -> None:
+    """Its timers come less than 20 ms late, or as late as other work on the machine makes them."""
+    noise = Image.effect_noise((1000, 800), 40).convert("RGB").resize((8000, 6250))
+    document = Document(DocumentKind.JPEG, files.encoded(noise, "JPEG"))
+    async with preparer_of(2) as preparer:
+        await preparer.prepare(document, 0, OPTIONS)  # warm
+        for _ in range(5):
+            idle_s = await _late_by_s(asyncio.create_task(asyncio.sleep(1)))
+            pages = [preparer.prepare(document, 0, OPTIONS) for _ in range(4)]
+            busy_s = await _late_by_s(asyncio.gather(*pages))
+            if busy_s < max(0.02, 2 * idle_s):
+                return
+    raise AssertionError(f"late by {busy_s:.3f} s, without decoding by {idle_s:.3f} s")
+
+
+async def _late_by_s(work: asyncio.Future[Any]) -> float:
+    """What 99 of 100 timers of 5 ms that ran beside `work` came late by at most."""
+    late_s = []
+    while not work.done():
+        started = time.perf_counter()
+        await asyncio.sleep(0.005)
+        late_s.append(time.perf_counter() - started - 0.005)
+    await work
+    return sorted(late_s)[int(0.99 * len(late_s))]
+
+
 async def test_a_page_beyond_the_memory_limit_fails_alone() -> None:
     large = Document(DocumentKind.PNG, files.encoded(Image.new("RGB", (9000, 9000)), "PNG"))
     small = Document(DocumentKind.PNG, files.encoded(files.quadrants(), "PNG"))
-    async with preparer_of(1, max_memory_bytes=GIB // 4) as preparer:
+    async with preparer_of(1, max_memory_bytes=3 * GIB // 4) as preparer:
         with pytest.raises(PageFailed):
             await preparer.prepare(large, 0, OPTIONS)
         assert (await preparer.prepare(small, 0, OPTIONS)).source == PageSize(64, 48)

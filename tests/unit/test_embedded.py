@@ -166,7 +166,7 @@ async def test_a_killed_worker_fails_only_its_page(engine: EmbeddedEngine) -> No
     await asyncio.sleep(0.5)
     os.kill(min(workers()), signal.SIGKILL)
     results = await asyncio.gather(*pages, return_exceptions=True)
-    assert sorted(type(result).__name__ for result in results) == ["PageFailed", "str"]
+    assert sorted(type(result).__name__ for result in results) == ["WorkerDied", "str"]
     assert isinstance(next(r for r in results if not isinstance(r, str)), PageFailed)
     assert await read_text(engine, small("Next page")) == "Next page"
 

@@ -92,6 +92,7 @@ async def running(stand_in: StandIn, **options: Any) -> AsyncIterator[VllmEngine
         "concurrency": 2,
         "pixels": PixelBounds(1024, 1 << 20),
         "page_pixels": 1 << 18,
+        "high_pixels": 1 << 18,
         "encoder_tokens": 2048,
         "max_output_tokens": 100,
         "hung_after_s": 1.0,

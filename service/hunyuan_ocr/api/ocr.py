@@ -96,6 +96,8 @@ class OcrRoutes:
             request_id=context.request_id,
             pages=options.pages,
             password=options.password,
+            orient=options.orient,
+            detail=options.detail,
         )
 
     def _check(self, options: ReadOptions) -> None:

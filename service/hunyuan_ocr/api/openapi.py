@@ -25,7 +25,7 @@ from hunyuan_ocr.api.schemas import (
     SimpleAnswer,
     SimpleBody,
 )
-from hunyuan_ocr.documents.document import READABLE
+from hunyuan_ocr.documents.document import DocumentKind
 
 _REF = "#/components/schemas/{model}"
 _MODELS = (DocumentOut, PageOut, Problem, ReadBody, SimpleAnswer, SimpleBody)
@@ -65,7 +65,7 @@ def _request_body(schema: type[BaseModel]) -> dict[str, Any]:
         "required": ["file"],
     }
     picture = base64.b64encode(example_picture()).decode()
-    raw = {kind.value: {"schema": {"type": "string", "format": "binary"}} for kind in READABLE}
+    raw = {kind.value: {"schema": {"type": "string", "format": "binary"}} for kind in DocumentKind}
     json_body = {"schema": reference, "examples": {"picture": {"value": {"image": picture}}}}
     content = {JSON: json_body, "multipart/form-data": {"schema": form}, **raw}
     return {"required": True, "content": content}

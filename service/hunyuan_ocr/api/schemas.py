@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, FailFast, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, FailFast, Field
 
+from hunyuan_ocr.documents.document import Detail, Orient
 from hunyuan_ocr.reading import PageLine, PageResult
 from hunyuan_ocr.tasks.catalogue import Task
 
 Priority = Literal["interactive", "standard", "batch"]
 _FIELDS_MAX = 100
+
+
+def _degrees(value: object) -> object:
+    """JSON may hold degrees as a number."""
+    return str(value) if type(value) is int else value
 
 
 class ReadOptions(BaseModel):
@@ -35,6 +41,16 @@ class ReadOptions(BaseModel):
     )
     language_hint: str | None = Field(
         None, max_length=40, description="Language of the page, which steadies mixed pages."
+    )
+    orient: Annotated[Orient, BeforeValidator(_degrees)] = Field(
+        "auto",
+        description="How pages are turned, in degrees clockwise after EXIF; `auto` finds pages "
+        "that lie on their side or head and turns them upright, `none` turns no page.",
+    )
+    detail: Detail = Field(
+        "auto",
+        description="How many pixels of a page are looked at: `high` for small print, `low` for "
+        "speed; /v1/options shows the megapixels.",
     )
     priority: Priority | None = Field(
         None, description="Class of the request, which decides its default time; unset: standard."
@@ -96,14 +112,22 @@ class PageOut(BaseModel):
     text: str
     lines: list[LineOut]
     value: Any | None = Field(None, description="What `extract` found.")
-    width: int = Field(description="Upright source width in pixels.")
-    height: int = Field(description="Upright source height in pixels.")
+    width: int = Field(description="Source width in pixels, upright and turned.")
+    height: int = Field(description="Source height in pixels, upright and turned.")
     scale: float = Field(description="Pixels shown to the model per source pixel.")
-    rotation_applied: int = Field(description="Degrees clockwise.")
-    blank: bool
+    rotation_applied: int = Field(
+        description="Degrees clockwise by which the page was turned, after EXIF."
+    )
+    blank: bool = Field(description="Nothing is on the page: no engine was asked about it.")
     degraded: bool
-    finish_reason: str | None
-    warnings: list[str]
+    finish_reason: str | None = Field(
+        description="`stop`; `length` or `repetition` where the text is cut; `blank`."
+    )
+    warnings: list[str] = Field(
+        description="`downscaled`: shown to the model below half its size, ask for more `detail`; "
+        "`first_frame_only`: the file holds more pictures; `truncated`: cut at the token limit; "
+        "`repetition`, `figures_only`, `schema_retry`, with `retried`: asked again, and why."
+    )
     problem: Problem | None = Field(None, description="Why the page could not be read.")
 
 

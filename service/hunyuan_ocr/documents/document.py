@@ -5,8 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
+from typing import Literal
 
 from hunyuan_ocr.documents.geometry import Placement
+
+Degrees = Literal[0, 90, 180, 270]
+# How a page is turned, in degrees clockwise; `auto` looks at the page.
+Orient = Literal["auto", "none", "90", "180", "270"]
+# How many pixels of a page an engine is shown.
+Detail = Literal["auto", "low", "high"]
 
 
 class DocumentKind(StrEnum):
@@ -20,11 +27,8 @@ class DocumentKind(StrEnum):
     GIF = "image/gif"
     HEIC = "image/heic"
     AVIF = "image/avif"
+    JP2 = "image/jp2"
     PDF = "application/pdf"
-
-
-# HEIC is told, so that it can be refused by name.
-READABLE = tuple(kind for kind in DocumentKind if kind is not DocumentKind.HEIC)
 
 
 class ImageEncoding(StrEnum):
@@ -60,6 +64,10 @@ class PageSize:
     def megapixels(self) -> float:
         return self.width * self.height / 1e6
 
+    def turned(self, degrees: Degrees) -> PageSize:
+        """The size once the page is turned."""
+        return PageSize(self.height, self.width) if degrees in (90, 270) else self
+
 
 @dataclass(frozen=True, slots=True)
 class DocumentInfo:
@@ -76,11 +84,15 @@ class DocumentInfo:
 class PrepareOptions:
     """How a page is made ready for one engine and task.
 
-    The prepared image has at most `max_pixels` and at least `min_pixels` pixels. An image that
+    A prepared image has at most `max_pixels` and at least `min_pixels` pixels. An image that
     already fits, is upright, and whose format stands in `accepts` is forwarded untouched; any
     other is encoded as `encoding`. `pdf_dpi` is the resolution PDF pages are rendered at,
     lowered where that would exceed `max_pixels`. A page of more than `max_source_megapixels` is
     refused before it is decoded.
+
+    `orient` is the turn clockwise; `auto` finds the one that is needed. A page too long to be
+    legible within `max_pixels` is cut into at most `max_tiles`; where text is read without
+    places (`placed` is false) no seam may cut across lines that it could not join again.
     """
 
     max_pixels: int
@@ -89,6 +101,9 @@ class PrepareOptions:
     accepts: frozenset[DocumentKind] = frozenset()
     pdf_dpi: int = 200
     max_source_megapixels: float = 100.0
+    orient: Orient = "none"
+    max_tiles: int = 1
+    placed: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,15 +117,44 @@ class PreparedImage:
 
 
 @dataclass(frozen=True, slots=True)
-class PreparedPage:
-    """A page ready for an engine.
+class PreparedTile:
+    """A part of a page, or all of it; `placement` maps pixels of `image` to the page's.
 
-    `source` is the upright size that boxes are reported in (for PDF: the size at `pdf_dpi`),
-    `placement` maps pixels of `image` back to it. `rotation_applied` is in degrees clockwise.
+    `shown` is that part, (x_min, y_min, x_max, y_max) in pixels of the page.
     """
 
     image: PreparedImage
-    source: PageSize
     placement: Placement
-    rotation_applied: int = 0
+    shown: tuple[float, float, float, float]
+
+
+PageWarning = Literal["first_frame_only"]
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedPage:
+    """A page ready for an engine, as one tile or as several in reading order.
+
+    `source` is the upright size that boxes are reported in (for PDF: the size at `pdf_dpi`),
+    after the turn of `rotation_applied` degrees clockwise. Tiles that share rows or columns of
+    the page overlap. The warning `first_frame_only` says that the file holds more pictures, like
+    an animation.
+    """
+
+    tiles: tuple[PreparedTile, ...]
+    source: PageSize
+    rotation_applied: Degrees = 0
     blank: bool = False
+    warnings: tuple[PageWarning, ...] = ()
+
+    @property
+    def image(self) -> PreparedImage:
+        """The image of a page that is not cut."""
+        (tile,) = self.tiles
+        return tile.image
+
+    @property
+    def placement(self) -> Placement:
+        """The placement of a page that is not cut."""
+        (tile,) = self.tiles
+        return tile.placement

@@ -1,7 +1,7 @@
 """Sizes and page counts, read from headers alone: no pixel is decoded, nothing allocated.
 
-The formats that are simple enough are read here, in pure code; PDF and AVIF need a library
-that parses much more and are read in a worker process (`prepare.Preparer.inspect`).
+The formats that are simple enough are read here, in pure code; PDF, AVIF, HEIC and JPEG 2000
+need a library that parses much more, in a worker process (`prepare.Preparer.inspect`).
 """
 
 from __future__ import annotations
@@ -12,15 +12,16 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Final
 
-from hunyuan_ocr.documents import tiff
+from hunyuan_ocr.documents import jpeg, tiff
 from hunyuan_ocr.documents.document import Document, DocumentInfo, DocumentKind, PageSize
+from hunyuan_ocr.documents.frame import Frame
 from hunyuan_ocr.documents.tiff import Buffer
 from hunyuan_ocr.errors import ImageCorrupt, ImageTooLarge, TooManyPages, UnsupportedFormat
 
 # Thumbnails, masks and the levels of pyramids stand in a TIFF's chain beside its pages.
 _DIRECTORIES_PER_PAGE_MAX = 16
 # A file made of empty segments would keep the event loop busy: nobody means more than this.
-_SEGMENTS_MAX = 20_000
+_SEGMENTS_MAX: Final = 20_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,38 +49,14 @@ class Limits:
             raise TooManyPages(f"The document has more pages than the limit of {self.max_pages}.")
 
 
-@dataclass(frozen=True, slots=True)
-class Frame:
-    """One picture as its header describes it.
-
-    `width` and `height` as stored, before `orientation` (EXIF, 1 to 8) is applied; `position`
-    is what a decoder seeks to. `plain` says 8-bit grey or RGB without transparency,
-    `last_before_cut` that the file should go on behind it and does not.
-    """
-
-    width: int
-    height: int
-    orientation: int = 1
-    position: int = 0
-    plain: bool = False
-    last_before_cut: bool = False
-
-    @property
-    def upright(self) -> PageSize:
-        """The size once it stands upright."""
-        if self.orientation >= 5:
-            return PageSize(self.height, self.width)
-        return PageSize(self.width, self.height)
-
-
 def read_header(document: Document, limits: Limits) -> DocumentInfo:
     """The upright sizes of all pages.
 
     A picture that is alone is refused here when it is too large; of many pages one that is too
     large must not cost the caller the others: `prepare` refuses it by itself.
 
-    Raises `ImageCorrupt`, `ImageTooLarge`, `TooManyPages`, and `UnsupportedFormat` for HEIC,
-    12-bit JPEG and formats that only a worker reads.
+    Raises `ImageCorrupt`, `ImageTooLarge`, `TooManyPages`, and `UnsupportedFormat` for 12-bit
+    JPEG and formats that only a worker reads.
     """
     frames = read_frames(document.kind, document.data, limits)
     info = checked(tuple(frame.upright for frame in frames), limits)
@@ -96,8 +73,6 @@ def checked(pages: tuple[PageSize, ...], limits: Limits) -> DocumentInfo:
 
 def read_frames(kind: DocumentKind, data: Buffer, limits: Limits) -> tuple[Frame, ...]:
     """All pictures of the file, each of at least one pixel; errors as `read_header`."""
-    if kind is DocumentKind.HEIC:
-        raise UnsupportedFormat("HEIC is not read yet: send JPEG, PNG or AVIF.")
     if kind is DocumentKind.TIFF:
         frames = _read_tiff(data, limits)
     elif kind in _READERS:
@@ -137,45 +112,10 @@ def _frame_of(directory: tiff.Directory) -> Frame:
     )
 
 
-_WITHOUT_SIZE: Final = frozenset((0x01, 0xD8, *range(0xD0, 0xD8)))
-_START_OF_FRAME: Final = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
-
-
-def _read_jpeg(data: Buffer) -> Frame:
-    orientation = 1
-    for marker, at, end in _jpeg_segments(data):
-        if marker == 0xE1 and bytes(data[at : at + 6]) == b"Exif\0\0":
-            orientation = tiff.exif_orientation(bytes(data[at:end]))
-        elif marker in _START_OF_FRAME:
-            precision, height, width, components = struct.unpack_from(">BHHB", data, at)
-            if precision != 8:
-                raise UnsupportedFormat(f"JPEG of {precision} bits a sample is not read: use 8.")
-            return Frame(width, height, orientation, plain=components in (1, 3))
-    raise ImageCorrupt("The JPEG has no frame header.")
-
-
-def _jpeg_segments(data: Buffer) -> Iterator[tuple[int, int, int]]:
-    """(marker, start, end) of the segments before the first scan."""
-    at = 2
-    for _ in range(_SEGMENTS_MAX):
-        at = data.find(b"\xff", at)  # decoders skip stray bytes between segments, so we do
-        if at < 0:
-            return
-        marker = data[at + 1]
-        if marker in (0x00, 0xFF):
-            at += 1
-        elif marker in _WITHOUT_SIZE:
-            at += 2
-        elif marker in (0xD9, 0xDA):
-            return
-        else:
-            (length,) = struct.unpack_from(">H", data, at + 2)
-            yield marker, at + 4, at + 2 + length
-            at += 2 + max(length, 2)
-
-
 def _read_png(data: Buffer) -> Frame:
     name, width, height, depth, colour = struct.unpack_from(">4sIIBB", data, 12)
+    if name == b"CgBI":
+        raise UnsupportedFormat("PNG as packed into iPhone apps is not read: export it anew.")
     if name != b"IHDR":
         raise ImageCorrupt("The PNG does not start with its header.")
     orientation, plain = 1, depth == 8 and colour in (0, 2)
@@ -227,22 +167,49 @@ def _read_webp_extended(data: Buffer) -> Frame:
     return Frame(width, height, orientation, plain=not flags & (_VP8X_ALPHA | _VP8X_ANIMATION))
 
 
+_BMP_HOLDS_ANOTHER = (4, 5)
+
+
 def _read_bmp(data: Buffer) -> Frame:
     (header_bytes,) = struct.unpack_from("<I", data, 14)
     if header_bytes == 12:
         width, height = struct.unpack_from("<HH", data, 18)
         return Frame(width, height)
-    width, height, _, bits = struct.unpack_from("<iiHH", data, 18)
+    width, height, _, bits, compression = struct.unpack_from("<iiHHI", data, 18)
+    if compression in _BMP_HOLDS_ANOTHER:
+        raise UnsupportedFormat("BMP around a JPEG or PNG is not read: send what is in it.")
     return Frame(width, abs(height), plain=bits == 24)  # negative: rows run downwards
 
 
+_GIF_EXTENSION, _GIF_PICTURE, _GIF_END = 0x21, 0x2C, 0x3B
+
+
 def _read_gif(data: Buffer) -> Frame:
-    width, height = struct.unpack_from("<HH", data, 6)
-    return Frame(width, height)
+    """The screen, or what of the first picture reaches beyond it."""
+    width, height, flags = struct.unpack_from("<HHB", data, 6)
+    at, in_extension = 13 + _colour_table_bytes(flags), False
+    for _ in range(_SEGMENTS_MAX):
+        mark = data[at]
+        if in_extension:  # blocks of up to 255 bytes, ended by an empty one
+            in_extension = mark > 0
+            at += 1 + mark
+        elif mark == _GIF_PICTURE:
+            left, top, wide, high = struct.unpack_from("<HHHH", data, at + 1)
+            return Frame(max(width, left + wide), max(height, top + high))
+        elif mark == _GIF_END:
+            break
+        else:  # decoders skip stray bytes between blocks, so we do
+            in_extension = mark == _GIF_EXTENSION
+            at += 2 if in_extension else 1
+    raise ImageCorrupt("The GIF holds no picture.")
+
+
+def _colour_table_bytes(flags: int) -> int:
+    return 3 << (flags & 7) + 1 if flags & 0x80 else 0
 
 
 _READERS: Final[dict[DocumentKind, Callable[[Buffer], Frame]]] = {
-    DocumentKind.JPEG: _read_jpeg,
+    DocumentKind.JPEG: jpeg.read_frame,
     DocumentKind.PNG: _read_png,
     DocumentKind.WEBP: _read_webp,
     DocumentKind.BMP: _read_bmp,

@@ -7,42 +7,40 @@ import logging
 import mmap
 import os
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from dataclasses import replace
-from io import BytesIO
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar, TypeVarTuple
 
+import pi_heif
 from PIL import Image
 
-from hunyuan_ocr.documents import decode, header, pdf, tiff
+from hunyuan_ocr.documents import bundled, colour, decode, header, layout, pdf, tiff
 from hunyuan_ocr.documents.document import (
     Document,
     DocumentInfo,
     DocumentKind,
-    ImageEncoding,
     PageSize,
+    PageWarning,
     PreparedImage,
     PreparedPage,
     PrepareOptions,
 )
-from hunyuan_ocr.documents.header import Frame, Limits
-from hunyuan_ocr.documents.resize import Fit, draw, fit
-from hunyuan_ocr.errors import PageOutOfRange, Unavailable
+from hunyuan_ocr.documents.frame import Frame
+from hunyuan_ocr.documents.header import Limits
+from hunyuan_ocr.errors import DocumentError, PageOutOfRange, Unavailable, WorkerDied
 from hunyuan_ocr.workers import WorkerPool
 
 _log = logging.getLogger(__name__)
 
-# JPEG at this quality without subsampling keeps strokes of coloured text intact.
-_SAVE_OPTIONS: Final[dict[ImageEncoding, dict[str, object]]] = {
-    ImageEncoding.JPEG: {"quality": 92, "subsampling": 0},
-    ImageEncoding.PNG: {"compress_level": 1},
-    ImageEncoding.BMP: {},
-}
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+
 _SEVERAL_PAGES: Final = frozenset((DocumentKind.PDF, DocumentKind.TIFF))
 # Formats whose headers need a library, and so a process that may crash.
-_READ_IN_WORKER: Final = frozenset((DocumentKind.PDF, DocumentKind.AVIF))
+_BY_LIBRARY: Final = frozenset((DocumentKind.AVIF, DocumentKind.HEIC, DocumentKind.JP2))
+READ_IN_WORKER: Final = _BY_LIBRARY | {DocumentKind.PDF}
 # The caller chose a page from a count that was within its own limit; this bounds the search.
 _PAGES_MAX: Final = 100_000
 
@@ -59,25 +57,27 @@ def prepare(document: Document, index: int, options: PrepareOptions) -> Prepared
         return _prepare_pdf(document, index, options)
     frame = _frame(document, index)
     _check_size(frame.upright, options)
-    target = fit(frame.upright, options.min_pixels, options.max_pixels)
+    content = layout.content_size(frame.upright, options)
     with decode.open_picture(document.kind, document.path or document.data) as image:
-        if _fits_untouched(document, frame, target, options):
-            decode.load(image, frame)
-            prepared = PreparedImage(
+        warnings: tuple[PageWarning, ...] = ()
+        if decode.has_more_frames(image):
+            warnings = ("first_frame_only",)
+        untouched = None
+        if _is_plain(document, frame, options) and colour.is_srgb(image):
+            untouched = PreparedImage(
                 _data(document), document.kind.value, frame.width, frame.height
             )
-        else:
-            decode.load(image, frame, wanted=target.content)
-            upright = decode.to_upright_rgb(image, frame)
-            prepared = _encode(draw(upright, target), options.encoding)
-    return PreparedPage(prepared, frame.upright, target.placement(frame.upright))
+        decode.load(image, frame, wanted=content)
+        upright = decode.to_upright_rgb(image, frame, wanted=content)
+    page = layout.lay_out(upright, frame.upright, options, untouched)
+    return replace(page, warnings=warnings)
 
 
 def inspect(document: Document, limits: Limits) -> DocumentInfo:
     """What the headers say of a format that needs a library. Blocking: runs in a worker."""
     if document.kind is DocumentKind.PDF:
         return pdf.read_header(document, limits)
-    return header.checked((_avif_frame(document).upright,), limits)
+    return header.checked((_opened_frame(document).upright,), limits)
 
 
 class Preparer:
@@ -104,7 +104,7 @@ class Preparer:
             max_tasks_per_worker=max_pages_per_worker,
             nice=nice,
             max_memory_bytes=max_memory_bytes,
-            setup=_set_up_worker,
+            setup=set_up_worker,
         )
 
     def start(self) -> None:
@@ -117,21 +117,29 @@ class Preparer:
 
     async def inspect(self, document: Document, limits: Limits) -> DocumentInfo:
         """Page sizes from headers alone; errors as `header.read_header`, `PdfCorrupt`,
-        `PdfEncrypted`, and those of `WorkerPool.run`."""
-        if document.kind not in _READ_IN_WORKER:
+        `PdfEncrypted`, and those of `prepare`."""
+        if document.kind not in READ_IN_WORKER:
             return header.read_header(document, limits)
         async with self.turn(document):
-            return await self._pool.run(
-                inspect, _by_path(document), limits, timeout_s=self._page_timeout_s
-            )
+            return await self._run(inspect, _by_path(document), limits)
 
     async def prepare(
         self, document: Document, index: int, options: PrepareOptions
     ) -> PreparedPage:
-        """`prepare` in a worker, inside a `turn`; errors as there, and of `WorkerPool.run`."""
-        return await self._pool.run(
-            prepare, _by_path(document), index, options, timeout_s=self._page_timeout_s
-        )
+        """`prepare` in a worker, inside a `turn`; errors as there, and of `WorkerPool.run`, and
+        `DocumentError` for one whose decoder crashes."""
+        return await self._run(prepare, _by_path(document), index, options)
+
+    async def _run(self, function: Callable[[*Ts], T], *args: *Ts) -> T:
+        """In a worker; a document that kills two of them is at fault, not they."""
+        try:
+            return await self._pool.run(function, *args, timeout_s=self._page_timeout_s)
+        except WorkerDied:
+            pass
+        try:
+            return await self._pool.run(function, *args, timeout_s=self._page_timeout_s)
+        except WorkerDied as error:
+            raise DocumentError("Its decoder crashed, and did so again.") from error
 
     def turn(self, document: Document) -> AbstractAsyncContextManager[None]:
         """What to hold while a page of `document` is prepared, and before anything scarce."""
@@ -173,20 +181,22 @@ def _by_path(document: Document) -> Document:
     return document if document.path is None else replace(document, data=b"")
 
 
-def _set_up_worker() -> None:
+def set_up_worker() -> None:
     # Our own limits are checked before any decode; Pillow's guard would warn below them.
     Image.MAX_IMAGE_PIXELS = None
+    pi_heif.options.DECODE_THREADS = 1
+    if bundled.installed():
+        import cv2
+
+        cv2.setNumThreads(1)
 
 
 def _prepare_pdf(document: Document, index: int, options: PrepareOptions) -> PreparedPage:
     with pdf.opened_page(document, index) as page:
         source = pdf.size(page, options.pdf_dpi)
         _check_size(source, options)
-        target = fit(source, options.min_pixels, options.max_pixels)
-        rendered = pdf.render(page, target.content)
-    return PreparedPage(
-        _encode(draw(rendered, target), options.encoding), source, target.placement(source)
-    )
+        rendered = pdf.render(page, layout.content_size(source, options))
+    return layout.lay_out(rendered, source, options)
 
 
 def _check_size(source: PageSize, options: PrepareOptions) -> None:
@@ -202,8 +212,8 @@ def _frame(document: Document, index: int) -> Frame:
 
 def _frames(document: Document) -> tuple[Frame, ...]:
     limits = Limits(max_megapixels=0, max_pages=_PAGES_MAX)  # sizes are checked per page
-    if document.kind is DocumentKind.AVIF:
-        return (_avif_frame(document),)
+    if document.kind in _BY_LIBRARY:
+        return (_opened_frame(document),)
     if document.path is None:
         return header.read_frames(document.kind, document.data, limits)
     with (
@@ -213,27 +223,15 @@ def _frames(document: Document) -> tuple[Frame, ...]:
         return header.read_frames(document.kind, data, limits)
 
 
-def _avif_frame(document: Document) -> Frame:
+def _opened_frame(document: Document) -> Frame:
     with decode.open_picture(document.kind, document.path or document.data) as image:
-        orientation = tiff.exif_orientation(image.info.get("exif", b""))
+        orientation = tiff.exif_orientation(image.info.get("exif") or b"")
         return Frame(*image.size, orientation=orientation)
 
 
-def _fits_untouched(document: Document, frame: Frame, target: Fit, options: PrepareOptions) -> bool:
-    return (
-        document.kind in options.accepts
-        and frame.plain
-        and frame.orientation == 1
-        and target.canvas == frame.upright
-    )
+def _is_plain(document: Document, frame: Frame, options: PrepareOptions) -> bool:
+    return document.kind in options.accepts and frame.plain and frame.orientation == 1
 
 
 def _data(document: Document) -> bytes:
     return document.data if document.path is None else document.path.read_bytes()
-
-
-def _encode(image: Image.Image, encoding: ImageEncoding) -> PreparedImage:
-    image.info.clear()  # a profile or orientation of the source would be wrong by now
-    buffer = BytesIO()
-    image.save(buffer, encoding.name, **_SAVE_OPTIONS[encoding])
-    return PreparedImage(buffer.getvalue(), encoding.value, image.width, image.height)

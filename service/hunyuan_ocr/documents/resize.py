@@ -68,12 +68,21 @@ def _scaled(width: int, height: int, scale: float) -> PageSize:
     return PageSize(max(1, int(width * scale)), max(1, int(height * scale)))
 
 
+def shrink(image: Image.Image, size: tuple[int, int]) -> Image.Image:
+    """Scale `image` (8-bit, no palette) to `size`, (width, height) in pixels.
+
+    Boxes of whole pixels come first where the gap is wide, then a filter as narrow as the rest
+    of the way allows: text reads as well as after Lanczos's, at a fraction of its time
+    (`make figure NAME=prepare`).
+    """
+    if image.size == size:
+        return image
+    return image.resize(size, Image.Resampling.HAMMING, reducing_gap=1.5)
+
+
 def draw(image: Image.Image, target: Fit) -> Image.Image:
     """Scale `image` (RGB) to the content's size and lay it on the canvas, in its edge colour."""
-    content = (target.content.width, target.content.height)
-    if image.size != content:
-        # Boxes of whole pixels first where the gap is wide: nearly as sharp, much faster.
-        image = image.resize(content, Image.Resampling.LANCZOS, reducing_gap=2.0)
+    image = shrink(image, (target.content.width, target.content.height))
     if target.canvas == target.content:
         return image
     canvas = Image.new(image.mode, (target.canvas.width, target.canvas.height), _edge_colour(image))

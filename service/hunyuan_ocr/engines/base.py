@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from hunyuan_ocr.documents.document import DocumentKind, ImageEncoding, PreparedImage
+from hunyuan_ocr.documents.document import Detail, DocumentKind, ImageEncoding, PreparedImage
 from hunyuan_ocr.documents.geometry import Polygon
 from hunyuan_ocr.errors import Unavailable
 from hunyuan_ocr.tasks.catalogue import Generation, Task
@@ -78,7 +78,9 @@ class Capabilities:
     """What an engine can do and how it wants its images.
 
     Images in a format of `accepts` may be forwarded untouched, others arrive as `encoding`.
-    `prompted` says that it follows words: instructions, hints, target languages.
+    `max_pixels` are the most of an image by the detail asked for. `prompted` says that it
+    follows words: instructions, hints, target languages; `places_lines` that its answers hold
+    the place of every line whatever the task.
     """
 
     engine: str
@@ -86,11 +88,12 @@ class Capabilities:
     tasks: frozenset[Task]
     encoding: ImageEncoding
     min_pixels: int
-    max_pixels: int
+    max_pixels: Mapping[Detail, int]
     max_output_tokens: int
     concurrency: int
     accepts: frozenset[DocumentKind] = frozenset()
     prompted: bool = True
+    places_lines: bool = False
     generation: Generation = "1.5"
 
 

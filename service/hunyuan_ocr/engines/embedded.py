@@ -32,6 +32,7 @@ class EmbeddedEngine:
         threads_per_worker: int = 1,
         page_timeout_s: float = 60.0,
         max_pixels: int = 4_000_000,
+        high_pixels: int = 12_000_000,
     ) -> None:
         self._page_timeout_s = page_timeout_s
         self._pool = WorkerPool(
@@ -48,10 +49,11 @@ class EmbeddedEngine:
             tasks=frozenset({Task.TEXT, Task.SPOTTING, Task.MARKDOWN}),
             encoding=ImageEncoding.BMP,  # costs nothing to write or read; never leaves the machine
             min_pixels=32 * 32,
-            max_pixels=max_pixels,
+            max_pixels={"low": max_pixels // 4, "auto": max_pixels, "high": high_pixels},
             max_output_tokens=0,
             concurrency=workers,
             prompted=False,
+            places_lines=True,
         )
 
     async def start(self) -> None:

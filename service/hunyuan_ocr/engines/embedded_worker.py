@@ -11,11 +11,11 @@ import math
 import os
 import sys
 from dataclasses import dataclass
-from importlib.util import find_spec
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hunyuan_ocr.documents import bundled
 from hunyuan_ocr.engines.base import Line
 from hunyuan_ocr.engines.reading_order import Fragment, arrange
 from hunyuan_ocr.errors import EngineRejected
@@ -71,15 +71,7 @@ def ready() -> None:
 
 def model_paths() -> dict[str, Path]:
     """The bundled model files by stage; raises FileNotFoundError where one is missing."""
-    spec = find_spec("rapidocr")
-    if spec is None or not spec.submodule_search_locations:
-        raise FileNotFoundError("rapidocr is not installed: install the `embedded` extra")
-    folder = Path(spec.submodule_search_locations[0]) / "models"
-    paths = {stage: folder / name for stage, name in MODELS.items()}
-    for path in paths.values():
-        if not path.is_file():
-            raise FileNotFoundError(f"the bundled model {path.name} is missing")
-    return paths
+    return {stage: bundled.model_path(name) for stage, name in MODELS.items()}
 
 
 def _load_models(threads: int) -> _Models:
@@ -95,7 +87,7 @@ def _load_models(threads: int) -> _Models:
     defaults: Any = ParseParams.load(DEFAULT_CFG_PATH)
     # Given a session, rapidocr looks for no model file: nothing can be downloaded.
     given: dict[str, dict[str, object]] = {
-        stage: {"session": _session(path, threads), "font_path": None}
+        stage: {"session": bundled.session(path, threads), "font_path": None}
         for stage, path in model_paths().items()
     }
     given["Rec"]["rec_batch_num"] = 1  # lines of one length are rare: padding costs more
@@ -105,19 +97,6 @@ def _load_models(threads: int) -> _Models:
         for stage, more in given.items()
     }
     return _Models(TextDetector(configs["Det"]), TextRecognizer(configs["Rec"]))
-
-
-def _session(model: Path, threads: int) -> Any:
-    from onnxruntime import InferenceSession, SessionOptions
-
-    options = SessionOptions()
-    options.intra_op_num_threads = threads
-    options.inter_op_num_threads = 1
-    options.log_severity_level = 3
-    # The detector's last layers compute denormal numbers, a hundred times slower than others.
-    # onnxruntime obeys for the calling thread in the first session of a process only.
-    options.add_session_config_entry("session.set_denormal_as_zero", "1")
-    return InferenceSession(str(model), options, providers=["CPUExecutionProvider"])
 
 
 def _warm() -> None:

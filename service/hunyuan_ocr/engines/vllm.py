@@ -19,6 +19,7 @@ from typing import Literal
 import aiohttp
 
 from hunyuan_ocr.documents.document import (
+    Detail,
     DocumentKind,
     ImageEncoding,
     PageSize,
@@ -71,7 +72,8 @@ class VllmOptions:
     """How the engine is to be used.
 
     `pixels` are the bounds of the checkpoint's preprocessor_config.json, `page_pixels` what we
-    show it at most, `encoder_tokens` vLLM's --max-num-batched-tokens, which bounds one image.
+    show it of a page at most, `high_pixels` the same where a caller asks for high detail,
+    `encoder_tokens` vLLM's --max-num-batched-tokens, which bounds one image.
     """
 
     base_url: str
@@ -79,6 +81,7 @@ class VllmOptions:
     concurrency: int
     pixels: PixelBounds
     page_pixels: int
+    high_pixels: int
     encoder_tokens: int
     max_output_tokens: int
     hung_after_s: float
@@ -120,14 +123,17 @@ class VllmEngine:
             generation=options.generation,
         )
 
-    def _max_pixels(self) -> int:
+    def _max_pixels(self) -> dict[Detail, int]:
         options = self._options
-        within = pixels_within(options.encoder_tokens)
-        return min(options.page_pixels, options.pixels.max_pixels, within)
+        most = min(options.pixels.max_pixels, pixels_within(options.encoder_tokens))
+        usual = min(options.page_pixels, most)
+        # What is smaller than the least, the model's own preprocessor enlarges again.
+        low = min(usual, max(options.pixels.min_pixels, usual // 4))
+        return {"low": low, "auto": usual, "high": min(options.high_pixels, most)}
 
     def _largest_image_tokens(self) -> int:
         """Of the worst shape: a strip one patch wide takes two tokens a patch."""
-        return self._max_pixels() // SIDE**2 * 2
+        return max(self._max_pixels().values()) // SIDE**2 * 2
 
     async def start(self) -> None:
         """Start watching the engine; it may come up later, and `refusal` says so until then."""
