@@ -70,7 +70,7 @@ test-engine: $(VENV)/.dev ## Run the tests against real vLLM; installs it outsid
 	$(BIN)/pytest tests/engine
 
 .PHONY: test-chart
-test-chart: $(VENV)/.dev ## Check the chart with helm-unittest, Helm 3 and Pod Security; builds them with Go, once
+test-chart: $(VENV)/.dev ## Check the chart with helm-unittest, Helm 3, kubeconform and Pod Security; builds them with Go, once
 	$(BIN)/python scripts/chart/generate.py --check --docs
 	$$($(BIN)/python scripts/chart/tools.py helm-unittest) --strict charts/hunyuan-ocr
 	$(BIN)/pytest tests/chart tests/chart_go
@@ -98,6 +98,10 @@ images: ## Build the container images, without a registry
 .PHONY: push
 push: ## Push the images: make push REGISTRY=registry.example/team
 	$(IMAGES) push $(REGISTRY)
+
+.PHONY: e2e
+e2e: $(VENV)/.dev ## Install the chart on a real cluster and make things happen to it; needs root
+	CLUSTER_CACHE="$(CLUSTER_CACHE)" $(BIN)/pytest tests/cluster
 
 .PHONY: lint
 lint: $(VENV)/.dev ## Check style, types, layers and generated files

@@ -21,7 +21,8 @@ from tests.engine.papers import invoices
 
 CHART = ROOT / "charts" / "hunyuan-ocr"
 CPU_TRIAL = CHART / "ci" / "cpu-trial-values.yaml"
-PRETENDED_4090_D = Path(__file__).with_name("pretended-4090-d.yaml")
+PRETENDED_4090_D = (CPU_TRIAL, Path(__file__).with_name("pretended-4090-d.yaml"))
+EMBEDDED = CHART / "ci" / "embedded-values.yaml"
 NAME = "hunyuan-ocr"
 SERVER = f"app.kubernetes.io/instance={NAME},app.kubernetes.io/component=server"
 # Two engines that start at once on two cores take this long at the worst.
@@ -31,10 +32,10 @@ NO_SETS: Mapping[str, object] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """The chart installed in a namespace, over the CPU trial's values and `values`."""
+    """The chart installed in a namespace with `values`, the later ones before the earlier."""
 
     namespace: Namespace
-    values: tuple[Path, ...] = ()
+    values: tuple[Path, ...] = (CPU_TRIAL,)
 
     def install(self, sets: Mapping[str, object] = NO_SETS) -> None:
         """`helm install --wait`. Raises CommandFailed when it is not ready in time."""
@@ -59,7 +60,7 @@ class Release:
         return self.namespace.helm("test", NAME, "--logs", "--timeout", "180s")
 
     def _helm(self, verb: str, sets: Mapping[str, object], *options: str) -> str:
-        files = [word for path in (CPU_TRIAL, *self.values) for word in ("--values", str(path))]
+        files = [word for path in self.values for word in ("--values", str(path))]
         given = [word for key, value in sets.items() for word in ("--set", f"{key}={value}")]
         words = (verb, NAME, str(CHART), *files, *given, *options)
         return self.namespace.helm(*words, timeout_s=START_S + 10)
@@ -104,7 +105,7 @@ class Release:
 @contextmanager
 def two_replicas(namespace: Namespace) -> Iterator[Release]:
     """Each pod has its own card, and each node one to spare for what a drained node gives up."""
-    release = Release(namespace, (PRETENDED_4090_D,))
+    release = Release(namespace, PRETENDED_4090_D)
     with cards(n1=2, n2=2):
         release.install({"replicas": 2})
         yield release

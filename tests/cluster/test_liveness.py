@@ -29,8 +29,9 @@ def _busy_is_not_hung(release: Release) -> None:
     """More than it can read, for longer than a hung engine is left alone."""
     with steady_load(release.url, rate_per_s=40) as load:
         time.sleep(75)
-    assert not [outcome for outcome in load.outcomes if outcome.kind == "lost"]
-    assert {outcome.kind for outcome in load.outcomes} == {"answered", "refused"}
+    why_not = {outcome.detail for outcome in load.outcomes if outcome.kind != "answered"}
+    assert why_not <= {"queue_full", "deadline_exceeded"}
+    assert any(outcome.kind == "answered" for outcome in load.outcomes)
     (pod,) = release.pods()
     assert restarts(pod) == {NAME: 0, "vllm": 0}
 
