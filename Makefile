@@ -92,12 +92,12 @@ cluster-down: ## End that cluster and leave nothing of it
 IMAGES := $(PYTHON) scripts/images/images.py
 
 .PHONY: images
-images: ## Build the container images, without a registry
-	$(IMAGES) build
+images: ## Build the service's images, without a registry: or make images NAMES=hunyuan-ocr-engine-cpu-0.28.0
+	$(IMAGES) build $(NAMES)
 
 .PHONY: push
 push: ## Push the images: make push REGISTRY=registry.example/team
-	$(IMAGES) push $(REGISTRY)
+	$(IMAGES) push $(REGISTRY) $(NAMES)
 
 .PHONY: e2e
 e2e: $(VENV)/.dev ## Install the chart on a real cluster and make things happen to it; needs root

@@ -72,13 +72,15 @@ def _without_helm(document: Manifest) -> Manifest:
 def _patch(case: str) -> Manifest:
     """Replaces the whole pod: merging argument lists is not what anybody expects."""
     deployment = only(_render(case), "Deployment")
+    spec = deployment["spec"]
     return {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
         "metadata": {"name": deployment["metadata"]["name"]},
         "spec": {
-            "replicas": deployment["spec"]["replicas"],
-            "template": {"spec": {"$patch": "replace"} | deployment["spec"]["template"]["spec"]},
+            "replicas": spec["replicas"],
+            "progressDeadlineSeconds": spec["progressDeadlineSeconds"],
+            "template": {"spec": {"$patch": "replace"} | spec["template"]["spec"]},
         },
     }
 

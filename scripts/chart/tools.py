@@ -65,6 +65,7 @@ PROGRAMS = {
     "helm-unittest": Program("1.1.2", "github.com/helm-unittest/helm-unittest/cmd/helm-unittest"),
     "helm-schema": Program("2.3.1", "github.com/losisin/helm-values-schema-json/v2"),
     "helm-docs": Program("1.14.2", "github.com/norwoodj/helm-docs/cmd/helm-docs"),
+    "kubeconform": Program("0.8.0", "github.com/yannh/kubeconform/cmd/kubeconform"),
     "psalint": Program("0.37.2", "."),
 }
 

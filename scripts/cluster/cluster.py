@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""A real Kubernetes cluster on this machine, for the tests: kind where Docker works, else our own.
+"""A real Kubernetes cluster on this machine, for the tests: kind where it and Docker are, else our
+own.
 
 examples:
   cluster.py up --nodes 2 --gpu n1=1,n2=1 --network-policy
@@ -14,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -37,7 +39,7 @@ def _reporter() -> Callable[[str], None]:
 
 def backend() -> ModuleType:
     """What makes the cluster here; both modules have the same functions."""
-    return kind if docker_works() else local
+    return kind if shutil.which("kind") and docker_works() else local
 
 
 def up(arguments: argparse.Namespace) -> None:

@@ -1,4 +1,4 @@
-"""The same cluster by kind, where Docker works. Not tried yet, for want of a Docker."""
+"""The same cluster by kind, where Docker works. No test runs on it."""
 
 from __future__ import annotations
 

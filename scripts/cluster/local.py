@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from scripts.cluster import binaries, nodes, pki, store
@@ -120,11 +121,14 @@ def down() -> None:
     require_root("ending the cluster")
     with _lock():
         networks = nodes.existing()
-        for network in networks:
-            nodes.kill(network)
-        for network in networks:
-            nodes.disconnect(network)
-        shutil.rmtree(FOLDER, ignore_errors=True)
+        remove = partial(shutil.rmtree, ignore_errors=True)
+        with ThreadPoolExecutor() as pool:
+            list(pool.map(nodes.kill, networks))
+            for network in networks:
+                nodes.disconnect(network)
+            # Most of the time goes here: a node has a link to every file of its images, 100 000.
+            list(pool.map(remove, FOLDER.glob("n*")))
+        remove(FOLDER)
 
 
 def status() -> str:

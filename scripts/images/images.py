@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
-"""The project's images, built without a registry by buildah, or by Docker where it works.
+"""The project's images, built by buildah out of Debian 12 packages: no daemon, no registry.
 
 examples:
-  images.py build                          hunyuan-ocr and hunyuan-ocr:dev-slim
+  images.py build                          hunyuan-ocr:dev and hunyuan-ocr:dev-slim
   images.py build hunyuan-ocr-engine-cpu-0.28.0   the engine of the cluster tests
-  images.py push registry.example/team     tags and pushes the first two
+  images.py push registry.example/team     tagged with the version; with names: those
 
 An image whose inputs have not changed is not built again. Each lies as an archive in the cache,
-for `cluster.py load`, `ctr images import` and `docker load`.
+for `cluster.py load`, `ctr images import` and `docker load`. Elsewhere `docker build` makes the
+service's image: see the top of service/Dockerfile.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import os
 import subprocess
 import sys
 import time
+import tomllib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,6 +33,7 @@ from scripts.engine import serve  # noqa: E402
 from scripts.images import base, buildah  # noqa: E402
 
 CACHE = cache("images")
+VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["version"]
 ENGINES = {
     f"hunyuan-ocr-engine-cpu-{version}": (version, model)
     for version, model in serve.DEFAULT_MODEL.items()
@@ -67,7 +70,7 @@ def _service(tag: str, kind: str) -> Image:
         ROOT,
         ROOT / "service" / "Dockerfile",
         tuple(ROOT / name for name in inputs),
-        ("--build-arg", f"ENGINE={kind}"),
+        ("--build-arg", f"ENGINE={kind}", "--build-arg", f"VERSION={VERSION}"),
     )
 
 
@@ -97,16 +100,21 @@ def catalogue() -> dict[str, Image]:
     }
 
 
-def build(image: Image) -> Path:
-    """Bring the image's archive up to date and return it."""
+def build(name: str) -> Path:
+    """Bring the archive of an image up to date and return it; `name` is one of the catalogue."""
+    if name in ENGINES:
+        engine.install(engine.default_cache(), ENGINES[name][0])
+    image = catalogue()[name]
     archive = image.archive()
     if archive.exists():
         return archive
+    if name in ENGINES:
+        base.unpack(ENGINE_PACKAGES, CACHE / "engine")
     base_name = _base()
     options = ["--build-arg", f"BASE={base_name}", *image.options]
-    for name in INDEX_VARIABLES:
-        if name in os.environ:
-            options += ["--build-arg", f"{name}={os.environ[name]}"]
+    for variable in INDEX_VARIABLES:
+        if variable in os.environ:
+            options += ["--build-arg", f"{variable}={os.environ[variable]}"]
     if certificates := os.environ.get("SSL_CERT_FILE"):
         options += ["--volume", f"{certificates}:{certificates}:ro"]
     if revision := _revision():
@@ -120,12 +128,20 @@ def build(image: Image) -> Path:
 
 
 def push(registry: str, names: Iterable[str]) -> None:
-    """Push the images to a registry that `buildah login` or `docker login` opened."""
+    """Push the images to a registry that `buildah login` or `docker login` opened.
+
+    Their tag there is the version, as the chart asks for it.
+    """
     for name in names:
+        build(name)
         image = catalogue()[name]
-        build(image)
-        target = f"{registry.rstrip('/')}/{image.name.removeprefix('localhost/')}"
+        target = f"{registry.rstrip('/')}/{pushed(image)}"
         subprocess.run(("buildah", "push", image.name, target), check=True)
+
+
+def pushed(image: Image) -> str:
+    """Name and tag in a registry: hunyuan-ocr:dev-slim becomes hunyuan-ocr:0.1.0-slim."""
+    return image.name.removeprefix("localhost/").replace(":dev", f":{VERSION}")
 
 
 def _base() -> str:
@@ -154,26 +170,26 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     commands = parser.add_subparsers(dest="command", required=True)
-    builder, pusher = commands.add_parser("build"), commands.add_parser("push")
-    pusher.add_argument("registry")
-    service = ["hunyuan-ocr", "hunyuan-ocr-slim"]
-    builder.add_argument("names", nargs="*", metavar="NAME", default=service)
+    builder = commands.add_parser("build", help="bring images up to date")
+    pusher = commands.add_parser("push", help="push images, tagged with the version")
+    pusher.add_argument("registry", help="for example registry.example.com/ocr")
+    for command in (builder, pusher):
+        command.add_argument(
+            "names", nargs="*", metavar="NAME", default=["hunyuan-ocr", "hunyuan-ocr-slim"],
+            help=f"default: the service's; all: {', '.join(catalogue())}",
+        )  # fmt: skip
     arguments = parser.parse_args()
+    if unknown := set(arguments.names) - set(catalogue()):
+        parser.error(f"no image {', '.join(unknown)}; there are {', '.join(catalogue())}")
     try:
         if arguments.command == "push":
-            push(arguments.registry, service)
+            push(arguments.registry, arguments.names)
             return
-        if unknown := set(arguments.names) - set(catalogue()):
-            parser.error(f"no image {', '.join(unknown)}; there are {', '.join(catalogue())}")
         for name in arguments.names:
-            began, image = time.monotonic(), catalogue()[name]
-            if name in ENGINES:
-                engine.install(engine.default_cache(), ENGINES[name][0])
-                if not image.archive().exists():
-                    base.unpack(ENGINE_PACKAGES, CACHE / "engine")
-            archive = build(image)
+            began = time.monotonic()
+            archive = build(name)
             size, took_s = archive.stat().st_size / 1e6, time.monotonic() - began
-            print(f"{image.name}  {size:.0f} MB  {took_s:.0f} s  {archive}")
+            print(f"{catalogue()[name].name}  {size:.0f} MB  {took_s:.0f} s  {archive}")
     except (MachineError, engine.InstallError) as error:
         sys.exit(f"images: {error}")
     except subprocess.CalledProcessError as error:

@@ -125,7 +125,12 @@ def drain(
 
 @app.command("engine-code")
 def engine_code_command(
-    directory: Annotated[Path, typer.Argument(exists=True, file_okay=False, writable=True)],
+    directory: Annotated[
+        Path,
+        typer.Argument(
+            exists=True, file_okay=False, writable=True, help="Folder that vLLM's container reads."
+        ),
+    ],
 ) -> None:
     """Write what vLLM's own container runs into a folder: the plugin, and launcher.py.
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
+from hunyuan_ocr.settings import Settings
 from scripts.chart.render import ROOT, Manifest, containers, only
 from tests.chart.conftest import Render
 
@@ -46,6 +47,8 @@ def test_the_service_has_the_settings_of_the_chart(
 ) -> None:
     expected = environment(pod["hunyuan-ocr"])
     expected["HYOCR_CONTROL_SOCKET"] = "/tmp/control.sock"  # no volume of its own here
+    # SIGTERM is the whole drain here: it must wait for the longest request.
+    expected["HYOCR_SHUTDOWN_GRACE_S"] = f"{Settings.model_fields['batch_timeout_s'].default:.0f}"
     assert services["hunyuan-ocr"]["environment"] == expected
 
 
@@ -67,6 +70,12 @@ def test_the_service_is_drained_before_vllm_is_stopped(
     spec = only(render("rtx-4090-d"), "Deployment")["spec"]["template"]["spec"]
     grace = f"{spec['terminationGracePeriodSeconds']}s"
     assert services["hunyuan-ocr"]["stop_grace_period"] == grace
+
+
+def test_what_vllm_runs_is_there_before_it_starts(services: dict[str, Any]) -> None:
+    assert "hunyuan-ocr engine-code /code &&" in services["pod"]["entrypoint"][-1]
+    assert services["vllm"]["entrypoint"][1] == services["pod"]["healthcheck"]["test"][-1]
+    assert services["vllm"]["depends_on"]["pod"] == {"condition": "service_healthy"}
 
 
 def test_every_service_gives_up_its_privileges(services: dict[str, Any]) -> None:

@@ -7,10 +7,12 @@ from pathlib import Path
 
 import kubernetes_validate
 import pytest
+import yaml
 
 from scripts.chart.generate import GOLDEN
 from scripts.chart.render import (
     CHART,
+    ROOT,
     Manifest,
     case,
     containers,
@@ -20,6 +22,7 @@ from scripts.chart.render import (
     values_files,
 )
 from scripts.chart.tools import tool
+from scripts.images import images
 from tests.chart.conftest import Render
 
 # The oldest release the chart allows, and the newest whose schemas there are.
@@ -44,6 +47,17 @@ def test_lint_finds_nothing(path: Path) -> None:
 def test_objects_fit_the_schemas_of_kubernetes(name: str, version: str) -> None:
     for document in golden(name):
         kubernetes_validate.validate(document, version, strict=True)
+
+
+def test_an_install_finds_the_images_that_are_pushed() -> None:
+    """Without a tag the chart, and k8s/ in its kustomizations, take the version's."""
+    made = images.catalogue()
+    names = {images.pushed(made[name]) for name in ("hunyuan-ocr", "hunyuan-ocr-slim")}
+    wanted = containers(server("rtx-4090-d"))["hunyuan-ocr"]["image"].rpartition("/")[2]
+    assert wanted in names
+    overlay = yaml.safe_load((ROOT / "k8s/overlays/rtx-4090-d/kustomization.yaml").read_text())
+    (given,) = overlay["images"]
+    assert f"{given['newName'].rpartition('/')[2]}:{given['newTag']}" == wanted
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -73,8 +87,10 @@ def test_every_mount_has_its_volume_and_every_volume_its_mount(name: str) -> Non
 def test_the_service_reaches_the_server_alone(name: str) -> None:
     documents = golden(name)
     service = only(documents, "Service")["spec"]
-    assert [port["targetPort"] for port in service["ports"]] == ["http"]
     deployment = only(documents, "Deployment")["spec"]
+    server = containers(deployment["template"]["spec"])["hunyuan-ocr"]
+    ports = {port["name"]: port["containerPort"] for port in server["ports"]}
+    assert [port["targetPort"] for port in service["ports"]] == [ports["http"]]
     wanted = service["selector"].items()
     assert wanted <= deployment["template"]["metadata"]["labels"].items()
     assert deployment["selector"]["matchLabels"] == service["selector"]
@@ -131,7 +147,7 @@ def test_vllm_is_probed_through_the_sidecar_and_held_until_drained() -> None:
     assert vllm["livenessProbe"] == {
         "exec": {"command": ["python3", "/code/launcher.py", "livez"]},
         "periodSeconds": 5,
-        "timeoutSeconds": 5,
+        "timeoutSeconds": 10,
         "failureThreshold": 2,
         "terminationGracePeriodSeconds": 10,
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -44,6 +45,16 @@ def test_with_a_claim_one_job_downloads_and_pods_wait(render: Render) -> None:
     assert policy["podSelector"]["matchLabels"] == labels
     assert policy["policyTypes"] == ["Ingress", "Egress"]
     assert "ingress" not in policy
+
+
+def test_a_claim_of_one_node_is_filled_by_the_pod(render: Render) -> None:
+    """A Job on another node and a pod that waits for it would keep the claim from each other."""
+    documents = render("rtx-4090-d", {"model": {"cache": "pvc"}})
+    assert "PersistentVolumeClaim" in kinds(documents)
+    assert not {"Job", "NetworkPolicy"} & kinds(documents)
+    model = deployment(documents)["model"]
+    assert model["args"][1] == "fetch"
+    assert model["volumeMounts"][0] == {"name": "model", "mountPath": "/models-cache"}
 
 
 def test_vllm_opens_what_the_job_fetched(render: Render) -> None:
@@ -150,6 +161,17 @@ def test_what_is_there_is_not_fetched_again(claim: Claim) -> None:
     assert claim.run("fetch")[0] == 0
     assert claim.run("fetch")[0] == 0
     assert len(claim.calls.read_text().splitlines()) == 1
+
+
+def test_a_pod_that_is_deleted_ends_its_download(claim: Claim) -> None:
+    """As a container's first process it gets no signal that it does not handle itself."""
+    with claim.start("fetch") as process:
+        while not claim.calls.read_text():
+            assert process.poll() is None
+        process.terminate()
+        assert process.wait(timeout=30) == 128 + signal.SIGTERM
+    claim.go.touch()
+    assert claim.run("fetch")[0] == 0
 
 
 def test_a_download_without_a_model_fails_and_the_next_one_goes_on(claim: Claim) -> None:

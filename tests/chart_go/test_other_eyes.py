@@ -1,14 +1,23 @@
-"""The chart as Helm 3 renders it and as the API server's own Pod Security code judges it."""
+"""The chart as Helm 3 renders it, and as kubeconform and the API server's own code judge it."""
 
 from __future__ import annotations
 
+import json
 import subprocess
 from pathlib import Path
 
+import kubernetes_validate
 import pytest
 
 from scripts.chart.generate import GOLDEN
-from scripts.chart.render import RenderError, case, manifests, template, values_files
+from scripts.chart.render import (
+    OLDEST_KUBERNETES,
+    RenderError,
+    case,
+    manifests,
+    template,
+    values_files,
+)
 from scripts.chart.tools import tool
 
 
@@ -26,6 +35,41 @@ def test_helm_3_refuses_with_the_same_words() -> None:
     values = next(path for path in values_files() if case(path) == "rtx-4090-d")
     with pytest.raises(RenderError, match="make images push REGISTRY="):
         template(values, options=["--set", "image.repository="], helm=tool("helm3"))
+
+
+@pytest.fixture(scope="module")
+def schemas(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Schemas of the oldest Kubernetes, made so that kubeconform finds each by its own path."""
+    folder = tmp_path_factory.mktemp("schemas")
+    package = Path(kubernetes_validate.__file__).parent / "kubernetes-json-schema"
+    for source in (package / f"v{OLDEST_KUBERNETES}-local-strict").glob("*.json"):
+        schema = json.loads(source.read_text("utf-8"))
+        schema.pop("$id", None)
+        text = json.dumps(schema).replace('"/api/_definitions.json#', '"_definitions.json#')
+        (folder / source.name).write_text(text, "utf-8")
+    return f"{folder}/{{{{.ResourceKind}}}}{{{{.KindSuffix}}}}.json"
+
+
+def kubeconform(rendered: str, schemas: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [tool("kubeconform"), "-strict", "-schema-location", schemas, "-"],
+        input=rendered,
+        capture_output=True,
+        text=True,
+    )
+
+
+@pytest.mark.parametrize("values", values_files(), ids=case)
+def test_kubeconform_finds_nothing(values: Path, schemas: str) -> None:
+    done = kubeconform((GOLDEN / f"{case(values)}.yaml").read_text("utf-8"), schemas)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_kubeconform_finds_a_field_that_does_not_exist(schemas: str) -> None:
+    rendered = (GOLDEN / "cpu-trial.yaml").read_text("utf-8")
+    done = kubeconform(rendered.replace("periodSeconds:", "periodSecond:"), schemas)
+    assert done.returncode == 1
+    assert "periodSecond" in done.stdout
 
 
 @pytest.mark.parametrize("values", values_files(), ids=case)

@@ -60,6 +60,14 @@ def test_installing_again_changes_nothing_and_leaves_nothing(code: Path) -> None
     assert files() == before
 
 
+def test_where_the_launcher_is_the_plugin_is(tmp_path: Path) -> None:
+    """Who waits for the launcher must not start vLLM without the plugin."""
+    (tmp_path / "hunyuan_ocr_plugin.py").mkdir()  # so that it cannot be put there
+    with pytest.raises(OSError):  # noqa: PT011
+        engine_code.install(tmp_path)
+    assert not (tmp_path / "launcher.py").exists()
+
+
 def test_serve_runs_the_command_and_brings_the_plugin(code: Path) -> None:
     program = (
         "import json, sys, importlib.metadata as m\n"

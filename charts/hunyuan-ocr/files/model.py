@@ -10,6 +10,7 @@ off goes on where it ended. HUB is huggingface or modelscope.
 import fcntl
 import os
 import shutil
+import signal
 import sys
 import time
 from pathlib import Path
@@ -51,6 +52,9 @@ def wait(target: Path) -> None:
 
 
 def main() -> None:
+    # As a container's first process: the kernel drops what it does not handle, and a pod that is
+    # deleted while it waits here would stay for its whole grace. A fetch goes on where it ended.
+    signal.signal(signal.SIGTERM, lambda number, _: os._exit(128 + number))
     mode, root, repository, revision, hub, *ignore = sys.argv[1:]
     target = Path(root) / repository / revision
     if mode == "wait":

@@ -129,7 +129,7 @@ startupProbe:
 livenessProbe:
   exec: {command: [python3, /code/launcher.py, livez]}
   periodSeconds: 5
-  timeoutSeconds: 5
+  timeoutSeconds: 10
   failureThreshold: 2
   terminationGracePeriodSeconds: 10
 lifecycle:

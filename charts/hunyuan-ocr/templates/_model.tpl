@@ -10,9 +10,16 @@
 {{- end -}}
 {{- end }}
 
-{{/* "true" where a Job downloads into a claim. */}}
+{{/* "true" where the release makes a claim. */}}
+{{- define "hunyuan-ocr.modelClaimed" -}}
+{{- if and (include "hunyuan-ocr.modelFetched" .) (eq .Values.model.cache "pvc") }}true{{ end -}}
+{{- end }}
+
+{{/* "true" where a Job downloads into a claim. Into a claim that one node has at a time the pod itself
+     does: it and the Job, on two nodes, would wait for each other for ever. */}}
 {{- define "hunyuan-ocr.modelJob" -}}
-{{- if and (include "hunyuan-ocr.modelFetched" .) (ne .Values.model.cache "ephemeral") }}true{{ end -}}
+{{- $oneNode := and (eq .Values.model.cache "pvc") (eq .Values.model.pvc.accessMode "ReadWriteOnce") -}}
+{{- if and (include "hunyuan-ocr.modelFetched" .) (ne .Values.model.cache "ephemeral") (not $oneNode) }}true{{ end -}}
 {{- end }}
 
 {{- define "hunyuan-ocr.modelPath" -}}

@@ -15,26 +15,29 @@ capabilities: {drop: [ALL]}
 readOnlyRootFilesystem: {{ .readOnly }}
 {{- end }}
 
-{{/* Where pods may run; the Job that fills the claim goes where the server can follow it. */}}
-{{- define "hunyuan-ocr.scheduling" -}}
-{{- $cuda := eq (include "hunyuan-ocr.device" .) "cuda" -}}
-{{- with .Values.nodeSelector }}
-nodeSelector: {{- toYaml . | nindent 2 }}
-{{- end }}
-{{- $affinity := deepCopy .Values.affinity }}
-{{- if and $cuda .Values.gpu.requireLabels }}
-{{- $affinity = set $affinity "nodeAffinity" (include "hunyuan-ocr.gpuNodeAffinity" . | fromYaml) }}
-{{- end }}
-{{- with $affinity }}
-affinity: {{- toYaml . | nindent 2 }}
-{{- end }}
+{{- define "hunyuan-ocr.tolerations" -}}
 {{- $tolerations := .Values.tolerations }}
-{{- if $cuda }}
+{{- if eq (include "hunyuan-ocr.device" .) "cuda" }}
 {{- $tolerations = prepend $tolerations (dict "key" "nvidia.com/gpu" "operator" "Exists" "effect" "NoSchedule") }}
 {{- end }}
 {{- with $tolerations }}
 tolerations: {{- toYaml . | nindent 2 }}
 {{- end }}
+{{- end }}
+
+{{/* Where pods may run; the Job that fills the claim goes where the server can follow it. */}}
+{{- define "hunyuan-ocr.scheduling" -}}
+{{- with .Values.nodeSelector }}
+nodeSelector: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- $affinity := deepCopy .Values.affinity }}
+{{- if and (eq (include "hunyuan-ocr.device" .) "cuda") .Values.gpu.requireLabels }}
+{{- $affinity = set $affinity "nodeAffinity" (include "hunyuan-ocr.gpuNodeAffinity" . | fromYaml) }}
+{{- end }}
+{{- with $affinity }}
+affinity: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- include "hunyuan-ocr.tolerations" . }}
 {{- end }}
 
 {{/* Gt and Lt compare integers and exclude their bound. */}}
@@ -72,4 +75,10 @@ requiredDuringSchedulingIgnoredDuringExecution:
 
 {{- define "hunyuan-ocr.grace" -}}
 {{ .Values.terminationGracePeriodSeconds | default (include "hunyuan-ocr.graceNeeded" .) | int }}
+{{- end }}
+
+{{/* Seconds for one pod of a rollout: the old one ends, images and model arrive, vLLM starts. Helm
+     gives up on a Deployment that takes longer, whatever its --timeout. */}}
+{{- define "hunyuan-ocr.progressDeadline" -}}
+{{ add (include "hunyuan-ocr.grace" . | int) .Values.engine.startTimeoutSeconds 1200 }}
 {{- end }}

@@ -18,6 +18,7 @@ startupProbe:
   periodSeconds: 1
   timeoutSeconds: 3
   failureThreshold: 120
+  terminationGracePeriodSeconds: 10
 livenessProbe:
   httpGet: {port: management, path: /livez}
   periodSeconds: 5

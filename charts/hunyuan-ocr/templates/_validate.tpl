@@ -130,7 +130,7 @@
 - "runtimeClassName {{ .Values.runtimeClassName }} with profile {{ $name }}, which uses no GPU: leave it empty"
 {{- end }}
 {{- if eq .Values.engine.image.repository "vllm/vllm-openai" }}
-- "profile {{ $name }} needs vLLM's CPU build, and engine.image.repository is the GPU build: set it to the image hunyuan-ocr-engine-cpu from `make images`"
+- "profile {{ $name }} needs vLLM's CPU build, and engine.image.repository is the GPU build: set it to the image hunyuan-ocr-engine-cpu from `make images NAMES=hunyuan-ocr-engine-cpu-0.28.0`"
 {{- end }}
 {{- else }}
 {{- if not (and $p.gpu $p.gpuMemoryUtilization) }}

@@ -12,12 +12,15 @@ _STAGING = ".staging"
 
 
 def install(folder: Path) -> None:
-    """Write it into `folder`; every file is old or new at any time, never half. Raises OSError."""
+    """Write it into `folder`; every file is old or new at any time, never half. Raises OSError.
+
+    The launcher comes last: where it is, all is.
+    """
     staging = folder / _STAGING
     shutil.rmtree(staging, ignore_errors=True)
     vllm_plugin.install(staging)
     shutil.copyfile(vllm_launcher.__file__, staging / LAUNCHER)
-    for source in staging.rglob("*"):
+    for source in sorted(staging.rglob("*"), key=lambda path: path.name == LAUNCHER):
         if source.is_file():
             target = folder / source.relative_to(staging)
             target.parent.mkdir(exist_ok=True)
