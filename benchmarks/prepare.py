@@ -52,7 +52,7 @@ def photo(page: Image.Image, size: tuple[int, int]) -> bytes:
 
 def ours(data: bytes, size: tuple[int, int], encoding: ImageEncoding) -> PreparedImage:
     options = PrepareOptions(max_pixels=size[0] * size[1], min_pixels=1, encoding=encoding)
-    return prepare(Document(DocumentKind.JPEG, data), 0, options).image
+    return prepare(Document(DocumentKind.JPEG, data), 0, options).tiles[0].image
 
 
 def slow(data: bytes, size: tuple[int, int]) -> Image.Image:

@@ -180,12 +180,14 @@ def _overlapping(before: str, after: str, tail: int, head: int) -> str | None:
     """Both texts as one, by what is said in the `tail` characters of one and `head` of the other.
 
     What a cut left of a glyph or a line stands behind the match in the first text and before it
-    in the second, and is left out. None without a match.
+    in the second, and is left out; of lines that say the same, as little as can be. None without
+    a match.
     """
     tail, head = (min(count, _CHARACTERS_SHARED_MAX) for count in (tail, head))
     end, begin = before[-tail:], after[:head]
     match = SequenceMatcher(None, end, begin, autojunk=False).find_longest_match()
     if match.size < min(_MATCH_MIN, len(end), len(begin)):
         return None
-    kept = len(before) - len(end) + match.a + match.size
-    return before[:kept] + after[match.b + match.size :]
+    shared = end[match.a :][: match.size].strip()
+    kept = len(before) - len(end) + end.rindex(shared) + len(shared)
+    return before[:kept] + after[begin.index(shared) + len(shared) :]

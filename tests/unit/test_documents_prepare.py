@@ -46,7 +46,7 @@ def pixels(image: PreparedImage) -> Image.Image:
 
 
 def prepared(data: bytes, kind: DocumentKind, options: PrepareOptions = ENCODE) -> Image.Image:
-    return pixels(prepare(Document(kind, data), 0, options).image)
+    return pixels(prepare(Document(kind, data), 0, options).tiles[0].image)
 
 
 def is_near(image: Image.Image, at: tuple[int, int], colour: Colour, within: int = 30) -> bool:
@@ -72,8 +72,8 @@ def test_pictures_stand_upright(name: str, orientation: int, options: PrepareOpt
     )
     page = prepare(document, 0, options)
     assert page.source == PageSize(96, 64)
-    assert (page.image.width, page.image.height) == (96, 64)
-    image = pixels(page.image)
+    assert (page.tiles[0].image.width, page.tiles[0].image.height) == (96, 64)
+    image = pixels(page.tiles[0].image)
     assert_upright(image)
     assert image.getexif().get(files.ORIENTATION, 1) == 1
 
@@ -84,10 +84,10 @@ def test_a_large_jpeg_is_shrunk_and_boxes_map_back(orientation: int) -> None:
     document = Document(DocumentKind.JPEG, files.oriented(upright, "JPEG", orientation))
     page = prepare(document, 0, PrepareOptions(100_000, 1, ImageEncoding.JPEG))
     assert page.source == PageSize(1600, 1200)
-    assert 90_000 < page.image.width * page.image.height <= 100_000
-    image = pixels(page.image)
+    assert 90_000 < page.tiles[0].image.width * page.tiles[0].image.height <= 100_000
+    image = pixels(page.tiles[0].image)
     assert_upright(image)
-    x, y = page.placement.to_prepared((800, 600))  # where the four colours meet
+    x, y = page.tiles[0].placement.to_prepared((800, 600))  # where the four colours meet
     assert is_near(image, (int(x) - 4, int(y) - 4), files.RED)
     assert is_near(image, (int(x) + 4, int(y) + 4), files.YELLOW)
 
@@ -97,7 +97,7 @@ def test_a_large_jpeg_is_shrunk_and_boxes_map_back(orientation: int) -> None:
 )
 def test_what_needs_no_change_is_forwarded(name: str, mode: str) -> None:
     data = files.encoded(files.quadrants().convert(mode), name)
-    image = prepare(Document(DocumentKind[name], data), 0, FORWARD).image
+    image = prepare(Document(DocumentKind[name], data), 0, FORWARD).tiles[0].image
     assert image.data == data
     assert image.media_type == DocumentKind[name].value
 
@@ -202,7 +202,7 @@ async def test_every_page_of_a_tiff_is_reached(tmp_path: Path) -> None:
     async with spooled(Document(DocumentKind.TIFF, data), tmp_path) as document:
         by_path = Document(DocumentKind.TIFF, b"", document.path)
         for index, colour in enumerate(colours):
-            assert pixels(prepare(by_path, index, ENCODE).image).getpixel((5, 5)) == colour
+            assert pixels(prepare(by_path, index, ENCODE).tiles[0].image).getpixel((5, 5)) == colour
         with pytest.raises(PageOutOfRange):
             prepare(by_path, 3, ENCODE)
 
@@ -234,7 +234,7 @@ def pdf_page(data: bytes, index: int = 0, **options: int) -> tuple[Image.Image, 
     values: dict[str, Any] = {"max_pixels": 1_000_000, "min_pixels": 1, **options}
     chosen = PrepareOptions(encoding=ImageEncoding.PNG, **values)
     page = prepare(Document(DocumentKind.PDF, data), index, chosen)
-    return pixels(page.image), page.source
+    return pixels(page.tiles[0].image), page.source
 
 
 def test_a_pdf_page_is_drawn_at_the_dpi_and_below_the_limit() -> None:

@@ -230,7 +230,7 @@ async def test_eight_pdf_pages_at_once_are_each_the_right_page(tmp_path: Path) -
             *(preparer.prepare(document, index, OPTIONS) for index in range(8))
         )
     for index, page in enumerate(pages):
-        with Image.open(BytesIO(page.image.data)) as image:
+        with Image.open(BytesIO(page.tiles[0].image.data)) as image:
             assert image.getpixel((200, 100)) == files.page_colour(index)
 
 

@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 
 import pytest
@@ -127,6 +127,56 @@ async def test_boxes_of_a_tall_page_are_in_its_own_pixels(engine: EmbeddedEngine
     assert [line.text for line in found] == list(rows)
     for line, y in zip(found, rows.values(), strict=True):
         assert abs(bounds(line.polygon)[1] - y) <= 20
+
+
+@pytest.mark.parametrize("word", ["7", "OK", "发票", "Yes"])
+async def test_a_lone_word_on_a_large_page_is_read_where_it_stands(
+    engine: EmbeddedEngine, word: str
+) -> None:
+    """The detector, shown the whole page, finds none of these."""
+    corner = (410, 817)
+    image = draw([(word, corner, "TestHeiA")], (900, 1200))
+    text, (line,) = await read(engine, request(image))
+    assert text == word
+    drawn = ImageDraw.Draw(image).textbbox(corner, word, font=font("TestHeiA", 24))
+    assert bounds(line.polygon) == pytest.approx(drawn, abs=8)
+
+
+async def test_a_faint_line_in_a_corner_of_a_large_sheet_is_read(engine: EmbeddedEngine) -> None:
+    image = Image.new("L", (1680, 2376), 255)
+    ImageDraw.Draw(image).text((1200, 2200), "set in small print", 215, font("TestSans", 14))
+    assert await read_text(engine, image.convert("RGB")) == "set in small print"
+
+
+@pytest.mark.parametrize(
+    "mark",
+    [
+        lambda pen: pen.ellipse((450, 600, 455, 605), fill="black"),
+        lambda pen: pen.line((50, 600, 850, 600), fill="black"),
+    ],
+    ids=["dot", "rule"],
+)
+async def test_a_lone_mark_is_no_text(
+    engine: EmbeddedEngine, mark: Callable[[ImageDraw.ImageDraw], None]
+) -> None:
+    image = Image.new("RGB", (900, 1200), "white")
+    mark(ImageDraw.Draw(image))
+    assert await read(engine, request(image)) == ("", ())
+
+
+async def test_columns_of_chinese_are_read_from_right_to_left(engine: EmbeddedEngine) -> None:
+    columns = ["今天早上下了一场小雨", "空气比昨天清新多了", "请在本周五以前交到"]
+    glyphs = [
+        (glyph, (260 - 60 * at, 40 + 26 * row), "TestHeiA")
+        for at, column in enumerate(columns)
+        for row, glyph in enumerate(column)
+    ]
+    text, found = await read(engine, request(draw(glyphs, (400, 360))))
+    assert text.split("\n") == columns
+    for at, line in enumerate(found):
+        left, top, right, bottom = bounds(line.polygon)
+        assert (left, right) == pytest.approx((260 - 60 * at, 284 - 60 * at), abs=8)
+        assert (top, bottom) == pytest.approx((42, 40 + 26 * len(columns[at])), abs=10)
 
 
 async def test_a_row_is_one_line_of_text_but_one_box_a_cell_when_spotting(

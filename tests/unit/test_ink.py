@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw
 
-from hunyuan_ocr.documents.ink import is_blank
+from hunyuan_ocr.documents.ink import ink_box, is_blank
 from tests.paper import font
 
 WIDTH, HEIGHT = 700, 1000
@@ -145,3 +145,16 @@ def test_a_glyph_of_six_pixels_and_25_levels_is_never_missed(
     levels = np.asarray(image, float)
     levels = levels + np.random.default_rng(size).normal(0, noise, levels.shape)
     assert not is_blank(picture_of(levels))
+
+
+def test_the_box_around_the_ink_leaves_out_specks_holes_and_the_lid() -> None:
+    levels = scanned_with_lid()
+    levels[900, 50] = 0
+    image = picture_of(levels).convert("L")
+    ImageDraw.Draw(image).rectangle((300, 500, 340, 510), fill=0)
+    assert ink_box(np.asarray(image)) == pytest.approx((300, 500, 341, 511), abs=2)
+
+
+@pytest.mark.parametrize("name", ["white", "heavy noise", "punched holes", "scanner lid"])
+def test_there_is_no_box_where_there_is_no_ink(name: str) -> None:
+    assert ink_box(np.asarray(picture_of(BLANK[name]()).convert("L"))) is None

@@ -70,3 +70,24 @@ def test_rows_of_a_skewed_page_stay_together() -> None:
 
 def test_nothing_comes_from_nothing() -> None:
     assert texts() == []
+
+
+def test_columns_of_glyphs_are_read_from_right_to_left() -> None:
+    columns = (
+        at("寒来暑往", 100, 10, 22, 100),
+        at("天地玄黄", 140, 10, 22, 100),
+        at("秋收冬藏", 100, 118, 22, 100),
+        at("一", 20, 10, 20),
+    )
+    assert texts(*columns) == ["天地玄黄", "寒来暑往秋收冬藏", "一"]
+    (_, line, _) = arrange(columns, join_cells=True)
+    assert line.polygon == rectangle(100, 10, 122, 218)
+
+
+def test_a_label_that_runs_down_leaves_the_page_in_its_order() -> None:
+    label = at("版权所有", 0, 0, 20, 90)
+    assert texts(label, at("first line", 60, 10, 90), at("second line", 60, 80, 90)) == [
+        "first line",
+        "版权所有",
+        "second line",
+    ]

@@ -144,6 +144,8 @@ async def test_halves_of_a_line_that_repeats_itself_lose_nothing() -> None:
         ("", "one", "one"),
         ("one", "", "one"),
         ("12", "12", "12"),
+        ("one\nOkay\nOkay\nOkay", "Okay\nlast", "one\nOkay\nOkay\nOkay\nlast"),
+        ("one\nOkay\nOkay\nOkay", "Okay\nOkay\nlast", "one\nOkay\nOkay\nOkay\nlast"),
     ],
 )
 def test_texts_without_places_are_joined_by_what_both_say(

@@ -64,7 +64,7 @@ def read(data: bytes, index: int = 0) -> tuple[Image.Image, PreparedPage]:
     assert page.source == info.pages[index]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # what is forwarded is forwarded with its broken EXIF
-        image = Image.open(BytesIO(page.image.data))
+        image = Image.open(BytesIO(page.tiles[0].image.data))
     with image:
         return image.convert("RGB"), page
 
@@ -96,6 +96,17 @@ def noise(mode: str = "RGB", size: tuple[int, int] = (320, 240)) -> Image.Image:
 
 
 # JPEG
+
+
+@pytest.mark.parametrize("coding", ["arithmetic", "arithmetic-progressive", "lossless"])
+def test_a_jpeg_in_a_rare_coding_is_read_and_never_forwarded(coding: str) -> None:
+    """Engines have decoders of their own, which know the usual codings alone."""
+    data = (files.FIXTURES / "jpeg" / f"{coding}.jpg").read_bytes()
+    image, page = read(data)
+    assert_quadrants(image)
+    assert page.tiles[0].image.media_type == "image/png"
+    with pytest.raises(ImageCorrupt):
+        read(files.cut(data))
 
 
 @pytest.mark.parametrize("mode", ["L", "RGB", "CMYK"])

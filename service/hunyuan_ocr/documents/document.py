@@ -146,15 +146,3 @@ class PreparedPage:
     rotation_applied: Degrees = 0
     blank: bool = False
     warnings: tuple[PageWarning, ...] = ()
-
-    @property
-    def image(self) -> PreparedImage:
-        """The image of a page that is not cut."""
-        (tile,) = self.tiles
-        return tile.image
-
-    @property
-    def placement(self) -> Placement:
-        """The placement of a page that is not cut."""
-        (tile,) = self.tiles
-        return tile.placement

@@ -18,8 +18,10 @@ from hunyuan_ocr.errors import ImageCorrupt, UnsupportedFormat
 _SEGMENTS_MAX: Final = 20_000
 _WITHOUT_SIZE: Final = frozenset((0x01, 0xD8, *range(0xD0, 0xD8)))
 _END_OF_IMAGE, _START_OF_SCAN = 0xD9, 0xDA
-# Baseline, extended and progressive in Huffman's or arithmetic coding, and lossless.
-_READ_PROCESSES: Final = frozenset((0xC0, 0xC1, 0xC2, 0xC3, 0xC9, 0xCA))
+# Baseline, extended and progressive in Huffman's coding, which every decoder knows.
+_USUAL_PROCESSES: Final = frozenset((0xC0, 0xC1, 0xC2))
+# The same in arithmetic coding, and lossless.
+_READ_PROCESSES: Final = _USUAL_PROCESSES | {0xC3, 0xC9, 0xCA}
 _OTHER_PROCESSES: Final = frozenset((0xC5, 0xC6, 0xC7, 0xCB, 0xCD, 0xCE, 0xCF, 0xF7))
 
 # What libjpeg leaves where it found no data: mid-grey, in each channel.
@@ -45,7 +47,8 @@ def read_frame(data: Buffer) -> Frame:
             precision, height, width, components = struct.unpack_from(">BHHB", data, at)
             if precision != 8:
                 raise UnsupportedFormat(f"JPEG of {precision} bits a sample is not read: use 8.")
-            return Frame(width, height, orientation, plain=components in (1, 3))
+            plain = components in (1, 3) and marker in _USUAL_PROCESSES
+            return Frame(width, height, orientation, plain=plain)
     raise ImageCorrupt("The JPEG has no frame header.")
 
 

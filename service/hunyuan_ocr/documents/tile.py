@@ -15,7 +15,6 @@ import numpy as np
 from PIL import Image
 
 from hunyuan_ocr.documents.document import PageSize
-from hunyuan_ocr.documents.ink import Grey
 
 # A page shown whole at this scale or above stays legible.
 _LEGIBLE: Final = 0.75
@@ -123,8 +122,8 @@ def _widest(quiet: Iterable[Span], low: int, high: int, least: int) -> int | Non
 
 def quiet_rows(image: Image.Image) -> list[Span]:
     """Runs of rows in which nothing begins or ends, as (first, behind the last)."""
-    grey: Grey = np.asarray(image.convert("L"))
-    change = np.abs(np.diff(grey.astype(np.int16), axis=0)).max(axis=1)
+    grey = np.asarray(image.convert("L"), np.int16)
+    change = np.abs(np.diff(grey, axis=0)).max(axis=1)
     usual = float(np.percentile(change, 10))
     loud = change > np.clip(1.5 * usual, *_QUIET_CHANGES)
     # A row is quiet if neither it nor the next begins something: count runs of quiet steps.

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from hunyuan_ocr.documents import bundled
 from hunyuan_ocr.engines.base import Line
-from hunyuan_ocr.engines.reading_order import Fragment, arrange
+from hunyuan_ocr.engines.reading_order import RUNS_DOWN, Fragment, arrange
 from hunyuan_ocr.errors import EngineRejected
 
 if TYPE_CHECKING:
@@ -34,8 +34,13 @@ MODELS = {"Det": "PP-OCRv6_det_small.onnx", "Rec": "PP-OCRv6_rec_small.onnx"}
 _DETECT_PIXELS_MIN = 250_000
 _DETECT_PIXELS_MAX = 2_000_000
 _ENLARGEMENT_MAX = 3.0
+# A line or two on large paper it misses or misplaces: it looks again at the inked part alone.
+_FEW_QUADS = 3
+_INKED_MARGIN_PX = 40
+_INKED_SHARE_MAX = 0.5
+# Glyphs missed at first read with 0.95 and more then; blots, which look like some, with less.
+_MIN_CONFIDENCE_ALONE = 0.9
 _MIN_CONFIDENCE = 0.5
-_VERTICAL_RATIO = 2.0
 
 
 @dataclass(slots=True)
@@ -129,7 +134,10 @@ def _read(image: Image, *, join_cells: bool) -> list[Line]:
 
     if _models is None:
         raise RuntimeError("load() comes first")
-    quads = _detect(_models.detector, image)
+    quads = _find(_models.detector, image)
+    least = _MIN_CONFIDENCE if quads else _MIN_CONFIDENCE_ALONE
+    if len(quads) <= _FEW_QUADS:
+        quads = _find_inked(_models.detector, image) or quads
     if not quads:
         return []
     crops = [_crop(image, quad) for quad in quads]
@@ -138,7 +146,7 @@ def _read(image: Image, *, join_cells: bool) -> list[Line]:
     for quad, crop, text, score, words in zip(
         quads, crops, read.txts, read.scores, read.word_results, strict=True
     ):
-        if text.strip() and score >= _MIN_CONFIDENCE:
+        if text.strip() and score >= least:
             characters = list(chain.from_iterable(words.words))
             columns = list(chain.from_iterable(words.word_cols))
             polygon = tuple((float(x), float(y)) for x, y in quad)
@@ -147,7 +155,7 @@ def _read(image: Image, *, join_cells: bool) -> list[Line]:
     return arrange(fragments, join_cells=join_cells)
 
 
-def _detect(detector: Any, image: Image) -> list[Quad]:
+def _find(detector: Any, image: Image) -> list[Quad]:
     """Quads of text in pixels of `image`, each from its upper left corner clockwise."""
     height, width = image.shape[:2]
     enlarge = min(math.sqrt(_DETECT_PIXELS_MIN / (width * height)), _ENLARGEMENT_MAX)
@@ -159,6 +167,36 @@ def _detect(detector: Any, image: Image) -> list[Quad]:
         detector.limit_type, detector.limit_side_len = "max", reduce * max(width, height)
     found = detector(image)
     return [] if found.boxes is None else list(found.boxes)
+
+
+def _find_inked(detector: Any, image: Image) -> list[Quad]:
+    """The same, looked for where the ink is."""
+    import numpy as np
+
+    part = _inked(image)
+    if part is None:
+        return []
+    rows, columns = part
+    corner = np.array((columns.start, rows.start), np.float32)
+    return [quad + corner for quad in _find(detector, image[rows, columns])]
+
+
+def _inked(image: Image) -> tuple[slice, slice] | None:
+    """Rows and columns that hold all the ink there is; None where that is most of the page."""
+    import cv2
+
+    from hunyuan_ocr.documents.ink import ink_box
+
+    box = ink_box(cv2.cvtColor(image, cv2.COLOR_BGR2GRAY))
+    if box is None:
+        return None
+    height, width = image.shape[:2]
+    left, top = (max(0, side - _INKED_MARGIN_PX) for side in box[:2])
+    right, bottom = (side + _INKED_MARGIN_PX for side in box[2:])
+    right, bottom = min(right, width), min(bottom, height)
+    if (right - left) * (bottom - top) > _INKED_SHARE_MAX * width * height:
+        return None
+    return slice(top, bottom), slice(left, right)
 
 
 def _crop(image: Image, quad: Quad) -> Image:
@@ -173,6 +211,6 @@ def _crop(image: Image, quad: Quad) -> Image:
     crop = cv2.warpPerspective(
         image, turn, (width, height), flags=cv2.INTER_CUBIC, borderMode=cv2.BORDER_REPLICATE
     )
-    if height >= _VERTICAL_RATIO * width:
+    if height >= RUNS_DOWN * width:
         crop = cv2.rotate(crop, cv2.ROTATE_90_COUNTERCLOCKWISE)
     return crop

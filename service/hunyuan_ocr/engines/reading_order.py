@@ -5,13 +5,15 @@ from __future__ import annotations
 import math
 import unicodedata
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from statistics import median
 
 from hunyuan_ocr.documents.geometry import Point, Polygon
 from hunyuan_ocr.engines.base import Line
 
+# Text this much higher than wide is read from top to bottom.
+RUNS_DOWN = 2.0
 # All lengths below are in heights of the text.
 _TOUCHING = 0.4  # closer than this, Chinese text goes on without a space
 _CELL_GAP = 2.5  # wider than this, fragments are cells of a row, not words of a line
@@ -48,8 +50,40 @@ class _Placed:
 def arrange(fragments: Sequence[Fragment], *, join_cells: bool) -> list[Line]:
     """Lines in reading order: columns from left to right, each from top to bottom.
 
-    Words side by side are one line; so are the cells of a row if `join_cells`.
+    Words side by side are one line; so are the cells of a row if `join_cells`. Where most text
+    runs down the page, as Chinese may, its columns are the lines and the first is the rightmost.
     """
+    if not _runs_down(fragments):
+        return _arrange(fragments, join_cells=join_cells)
+    lying = [Fragment(each.text, _laid_down(each.polygon)) for each in fragments]
+    lines = _arrange(lying, join_cells=join_cells)
+    return [replace(line, polygon=_stood_up(line.polygon)) for line in lines]
+
+
+def _runs_down(fragments: Sequence[Fragment]) -> bool:
+    """Whether more characters stand below each other than side by side."""
+    down = across = 0
+    for fragment in fragments:
+        upper_left, upper_right, _, lower_left = fragment.polygon
+        width, height = math.dist(upper_left, upper_right), math.dist(upper_left, lower_left)
+        if height >= RUNS_DOWN * width:
+            down += len(fragment.text)
+        else:
+            across += len(fragment.text)
+    return down > across
+
+
+def _laid_down(polygon: Polygon) -> Polygon:
+    """A quad as it lies once the page is turned by 90 degrees counterclockwise."""
+    return tuple((y, -x) for x, y in (*polygon[1:], polygon[0]))
+
+
+def _stood_up(polygon: Polygon) -> Polygon:
+    """The inverse of `_laid_down`."""
+    return tuple((-y, x) for x, y in (polygon[-1], *polygon[:-1]))
+
+
+def _arrange(fragments: Sequence[Fragment], *, join_cells: bool) -> list[Line]:
     placed = _level(fragments)
     reach = math.inf if join_cells else _CELL_GAP
     return [_line(run) for row in _rows_in_order(placed) for run in _runs(row, reach)]
