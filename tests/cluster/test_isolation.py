@@ -5,8 +5,10 @@ from __future__ import annotations
 from tests.cluster.kube import Namespace
 from tests.cluster.release import NAME, START_S, Release
 
-# The release that mixes pages as it is shipped, and its own kind of checkpoint.
+# The release that mixes pages as it is shipped, and its own kind of checkpoint; before it the
+# smaller image of the service, which needs no CPU engine of its own.
 LEAKY = {
+    "image.tag": "dev-slim",
     "engine.version": "0.32.0",
     "model.path": "/models/tiny-hunyuan-vl",
 }
