@@ -12,6 +12,9 @@ FIGURES = {
     "isolation": "benchmarks.isolation",
     "engine-throughput": "benchmarks.engine_throughput",
     "overhead": "benchmarks.overhead",
+    "goodput": "benchmarks.goodput",
+    "fairness": "benchmarks.fairness",
+    "admission": "benchmarks.admission",
 }
 
 

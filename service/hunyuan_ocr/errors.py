@@ -256,6 +256,20 @@ class QueueFull(Unavailable):
     title = "Too much work is waiting already"
 
 
+class DeadlineUnreachable(Unavailable):
+    status = 429
+    code = "deadline_unreachable"
+    title = "The page could not be done within its time"
+    advice = "Retry after `Retry-After` seconds, or with a larger `timeout_s`."
+
+
+class QuotaExceeded(Unavailable):
+    status = 429
+    code = "quota_exceeded"
+    title = "This caller has used up its quota"
+    advice = "Retry after `Retry-After` seconds; other callers are not affected."
+
+
 class EngineStarting(Unavailable):
     code = "engine_starting"
     title = "The engine is still starting"

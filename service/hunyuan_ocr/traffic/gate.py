@@ -1,0 +1,106 @@
+"""The gate before the engine: the asynchronous shell around `Admission`.
+
+    with gate.admit(asked) as tickets:              # refuses at once, or books every page
+        async with gate.turn(tickets[0]):           # waits until it may be prepared
+            page = await prepare()
+            async with gate.engine(tickets[0]):     # waits for slots and holds them
+                ...
+
+Whatever happens inside, cancellation included, leaving gives everything back. Used by one loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+
+from hunyuan_ocr.errors import DeadlineExceeded, DeadlineUnreachable, QueueFull, Unavailable
+from hunyuan_ocr.traffic.admission import Admission
+from hunyuan_ocr.traffic.tickets import Asked, Refusal, State, Ticket
+
+_REFUSALS: dict[str, type[Unavailable]] = {
+    "queue_full": QueueFull,
+    "deadline_unreachable": DeadlineUnreachable,
+}
+
+
+class Gate:
+    """Admits requests and wakes their pages when it is their turn."""
+
+    def __init__(self, admission: Admission, clock: Callable[[], float]) -> None:
+        self._admission = admission
+        self._clock = clock
+        self._waiting: dict[Ticket, asyncio.Future[None]] = {}
+
+    def check(self, asked: Asked) -> None:
+        """Raise QueueFull or DeadlineUnreachable where `asked` would be refused now."""
+        if refusal := self._admission.refusal(self._clock(), asked):
+            raise _error(refusal)
+
+    @contextmanager
+    def admit(self, asked: Asked) -> Iterator[Sequence[Ticket]]:
+        """Book every page of a request while inside; raises QueueFull or DeadlineUnreachable."""
+        tickets = self._admission.submit(self._clock(), asked)
+        if isinstance(tickets, Refusal):
+            raise _error(tickets)
+        try:
+            yield tickets
+        finally:
+            for ticket in tickets:
+                self._admission.leave(self._clock(), ticket)
+            self.advance()
+
+    @asynccontextmanager
+    async def turn(self, ticket: Ticket) -> AsyncIterator[None]:
+        """Wait until a booked page may be prepared; a page has one turn.
+
+        Raises DeadlineExceeded where it can no longer be done in time.
+        """
+        try:
+            self._admission.join(ticket)
+            await self._until(ticket, State.CALLED)
+            yield
+        finally:
+            self._leave(ticket)
+
+    @asynccontextmanager
+    async def engine(self, ticket: Ticket) -> AsyncIterator[None]:
+        """Inside its turn, wait for the slots of a prepared page and hold them.
+
+        Raises DeadlineExceeded where it can no longer be done in time.
+        """
+        try:
+            self._admission.make_ready(ticket)
+            await self._until(ticket, State.RUNNING)
+            yield
+        finally:
+            self._leave(ticket)
+
+    def advance(self) -> None:
+        """Let go whose turn it is; to be called too when the limit has grown."""
+        moves = self._admission.advance(self._clock())
+        for ticket in (*moves.called, *moves.started, *moves.dropped):
+            future = self._waiting.get(ticket)
+            if future is not None and not future.done():
+                future.set_result(None)
+
+    async def _until(self, ticket: Ticket, state: State) -> None:
+        self.advance()
+        if ticket.state not in (state, State.GONE):
+            self._waiting[ticket] = asyncio.get_running_loop().create_future()
+            try:
+                await self._waiting[ticket]
+            finally:
+                del self._waiting[ticket]
+        if ticket.state is State.GONE:
+            raise DeadlineExceeded("the page's turn would have come too late")
+
+    def _leave(self, ticket: Ticket) -> None:
+        self._admission.leave(self._clock(), ticket)
+        self.advance()
+
+
+def _error(refusal: Refusal) -> Unavailable:
+    detail = f"{refusal.position} pages are before it: {refusal.predicted_wait_s:.1f} s of waiting"
+    return _REFUSALS[refusal.reason](detail, retry_after_s=round(refusal.retry_after_s, 1))
