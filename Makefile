@@ -19,8 +19,8 @@ $(VENV)/.bootstrap: requirements/bootstrap.txt
 	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r $<
 	touch $@
 
-$(VENV)/.run: requirements/run.txt pyproject.toml | $(VENV)/.bootstrap
-	$(UV_INSTALL) --require-hashes -r requirements/run.txt
+$(VENV)/.run: requirements/run.txt requirements/build.txt pyproject.toml | $(VENV)/.bootstrap
+	$(UV_INSTALL) --require-hashes -r requirements/run.txt -r requirements/build.txt
 	$(UV_INSTALL) --no-build-isolation --editable .
 	touch $@
 
@@ -56,6 +56,36 @@ test-engine: $(VENV)/.dev ## Run the tests against real vLLM; installs it outsid
 	command -v redis-server >/dev/null || { apt-get update -qq && apt-get install -y -qq redis-server; }
 	$(BIN)/pytest tests/engine
 
+.PHONY: test-chart
+test-chart: $(VENV)/.dev ## Check the chart with helm-unittest, Helm 3 and Pod Security; builds them with Go, once
+	$(BIN)/python scripts/chart/generate.py --check --docs
+	$$($(BIN)/python scripts/chart/tools.py helm-unittest) --strict charts/hunyuan-ocr
+	$(BIN)/pytest tests/chart tests/chart_go
+
+CLUSTER := $(PYTHON) scripts/cluster/cluster.py
+# Prepared programs of the cluster; where this folder is not, they are built with Go.
+CLUSTER_CACHE ?= ../shared/cluster-bin
+NODES ?= 2
+
+.PHONY: cluster-up
+cluster-up: ## Start a Kubernetes cluster on this machine: NODES=2 GPU=n1=1,n2=1 GPU_TAINT=1 NETPOL=1
+	$(CLUSTER) up --nodes $(NODES) --archives "$(CLUSTER_CACHE)" $(if $(GPU),--gpu "$(GPU)") \
+	  $(if $(GPU_TAINT),--gpu-taint) $(if $(NETPOL),--network-policy)
+
+.PHONY: cluster-down
+cluster-down: ## End that cluster and leave nothing of it
+	$(CLUSTER) down
+
+IMAGES := $(PYTHON) scripts/images/images.py
+
+.PHONY: images
+images: ## Build the container images, without a registry
+	$(IMAGES) build
+
+.PHONY: push
+push: ## Push the images: make push REGISTRY=registry.example/team
+	$(IMAGES) push $(REGISTRY)
+
 .PHONY: lint
 lint: $(VENV)/.dev ## Check style, types, layers and generated files
 	$(BIN)/ruff format --check .
@@ -63,20 +93,29 @@ lint: $(VENV)/.dev ## Check style, types, layers and generated files
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python scripts/generate.py --check
+	$(BIN)/python scripts/chart/generate.py --check
 
 .PHONY: format
 format: $(VENV)/.dev ## Format the code and write generated files
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 	$(BIN)/python scripts/generate.py
+	$(BIN)/python scripts/chart/generate.py
+
+.PHONY: format-chart
+format-chart: $(VENV)/.dev ## Write the chart's schema and README too; builds two programs with Go, once
+	$(BIN)/python scripts/chart/generate.py --docs
 
 .PHONY: figure
 figure: $(VENV)/.dev ## Measure a figure: make figure NAME=cer (without NAME: list them)
 	@$(BIN)/python -m benchmarks $(NAME)
 
+LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --no-header
+
 .PHONY: lock
 lock: $(VENV)/.bootstrap ## Resolve requirements/*.txt anew from pyproject.toml
-	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --no-header \
-	  pyproject.toml --extra embedded --group build -o requirements/run.txt
-	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --no-header \
-	  pyproject.toml --extra embedded --extra loadtest --extra dev --group build -c requirements/run.txt -o requirements/dev.txt
+	$(LOCK) pyproject.toml --extra embedded -o requirements/run.txt
+	$(LOCK) pyproject.toml -c requirements/run.txt -o requirements/slim.txt
+	$(LOCK) --group build -c requirements/run.txt -o requirements/build.txt
+	$(LOCK) pyproject.toml --extra embedded --extra loadtest --extra dev --group build \
+	  -c requirements/run.txt -c requirements/build.txt -o requirements/dev.txt

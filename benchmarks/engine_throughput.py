@@ -8,7 +8,6 @@ the engine anything that can be seen, not what it costs.
 
 from __future__ import annotations
 
-import base64
 import json
 import sys
 import tempfile
@@ -21,7 +20,7 @@ import uvloop
 from benchmarks.load import closed_loop, post
 from benchmarks.overhead import interval
 from tests.engine.conftest import running
-from tests.engine.papers import invoices
+from tests.engine.papers import chat, invoices
 from tests.engine.sidecar import sidecar
 
 PAIRS = 12
@@ -32,19 +31,9 @@ MEASURE_S = 8.0
 
 def request() -> bytes:
     (paper,) = invoices(1, seed=50)
-    url = "data:image/png;base64," + base64.b64encode(paper.png).decode()
-    parts = [
-        {"type": "image_url", "image_url": {"url": url}},
-        {"type": "text", "text": "提取图中的文字。"},
-    ]
-    messages = [{"role": "system", "content": ""}, {"role": "user", "content": parts}]
-    body = {
-        "model": "hunyuan-ocr",
-        "messages": messages,
-        "max_tokens": 256,
-        "temperature": 0,
-        "repetition_penalty": 1.0,
-    }
+    body = chat(
+        paper.png, model="hunyuan-ocr", max_tokens=256, temperature=0, repetition_penalty=1.0
+    )
     return post("/v1/chat/completions", json.dumps(body).encode())
 
 

@@ -32,7 +32,7 @@ def _state(cache: Path, port: int) -> Path:
 
 
 def _plugin_folder(cache: Path, port: int) -> Path:
-    """The plugin laid out for PYTHONPATH, by the very command that the chart's container runs."""
+    """The plugin laid out for PYTHONPATH."""
     folder = cache / "run" / f"plugin-{port}"
     subprocess.run([sys.executable, str(PLUGIN), "install", str(folder)], check=True)
     return folder

@@ -20,6 +20,8 @@ from starlette.requests import Request
 from starlette.types import ASGIApp
 
 from hunyuan_ocr.api.context import context_of
+from hunyuan_ocr.api.control import control_app
+from hunyuan_ocr.api.drain import ConnectionEnds, DrainGate
 from hunyuan_ocr.api.formats import FORMATS
 from hunyuan_ocr.api.keys import KeyRing
 from hunyuan_ocr.api.live import ClientGone
@@ -36,11 +38,12 @@ from hunyuan_ocr.engines.base import Engine
 from hunyuan_ocr.engines.embedded import EmbeddedEngine
 from hunyuan_ocr.engines.visual_tokens import PixelBounds
 from hunyuan_ocr.engines.vllm import VllmEngine, VllmOptions
-from hunyuan_ocr.errors import OcrError, Unavailable
+from hunyuan_ocr.errors import Draining, OcrError, Unavailable
 from hunyuan_ocr.pipeline import Pipeline, PipelineLimits
 from hunyuan_ocr.settings import Settings
 from hunyuan_ocr.telemetry.metrics import Metrics
 from hunyuan_ocr.telemetry.tracing import shut_down, tracer_provider
+from hunyuan_ocr.traffic.drain import Drain, Drainer
 from hunyuan_ocr.traffic.slots import ByteBudget
 
 VERSION = version("hunyuan-ocr")
@@ -55,18 +58,19 @@ _DESCRIPTION = (
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """A built service. `api` and `management` answer while inside `running`."""
+    """A built service. Its three applications answer while inside `running`."""
 
     settings: Settings
     api: ASGIApp
     management: ASGIApp
+    control: ASGIApp
     openapi: Callable[[], dict[str, Any]]
     pipeline: Pipeline
     engine: Engine
     preparer: Preparer
     metrics: Metrics
     traces: TracerProvider
-    draining: asyncio.Event
+    drainer: Drainer
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -88,37 +92,48 @@ def build(settings: Settings) -> Service:
     traces = tracer_provider(VERSION, settings.otlp_endpoint)
     engine = build_engine(settings)
     preparer = build_preparer(settings)
-    pipeline = build_pipeline(settings, engine, preparer, metrics)
+    drain = Drain(time.monotonic)
+    drainer = Drainer(drain, settings.markers_directory)
+    pipeline = build_pipeline(settings, engine, preparer, metrics, drain)
     routes = _api(settings, pipeline, engine)
-    api = RequestScope(
-        BodyLimits(
-            routes,
-            max_bytes=int(settings.max_body_megabytes * _MEGA),
-            timeout_s=settings.body_timeout_s,
-            budget=_body_budget(settings, metrics),
-        ),
-        metrics=metrics,
-        tracer=traces.get_tracer("hunyuan_ocr"),
-        clock=time.monotonic,
-    )
-    draining = asyncio.Event()
 
     def unready() -> Unavailable | None:
-        return Unavailable("the service is draining") if draining.is_set() else engine.refusal()
+        return Draining("the service is draining") if drain.begun else engine.refusal()
 
-    management = management_app(metrics, unready)
     return Service(
         settings=settings,
-        api=api,
-        management=management,
+        api=_surrounded(routes, settings, metrics, traces, drain),
+        management=management_app(
+            metrics, engine, refusal=unready, hung_limit_s=settings.engine_hung_limit_s
+        ),
+        control=control_app(drainer, settings.drain_propagation_s, lambda: pipeline.pages_begun),
         openapi=routes.openapi,
         pipeline=pipeline,
         engine=engine,
         preparer=preparer,
         metrics=metrics,
         traces=traces,
-        draining=draining,
+        drainer=drainer,
     )
+
+
+def _surrounded(
+    routes: ASGIApp, settings: Settings, metrics: Metrics, traces: TracerProvider, drain: Drain
+) -> ASGIApp:
+    """The routes and what every request passes on its way to them, the outermost last."""
+    limited = BodyLimits(
+        routes,
+        max_bytes=int(settings.max_body_megabytes * _MEGA),
+        timeout_s=settings.body_timeout_s,
+        budget=_body_budget(settings, metrics),
+    )
+    scoped = RequestScope(
+        DrainGate(limited, drain),
+        metrics=metrics,
+        tracer=traces.get_tracer("hunyuan_ocr"),
+        clock=time.monotonic,
+    )
+    return ConnectionEnds(scoped, drain)
 
 
 def build_engine(settings: Settings) -> Engine:
@@ -156,7 +171,7 @@ def build_preparer(settings: Settings) -> Preparer:
 
 
 def build_pipeline(
-    settings: Settings, engine: Engine, preparer: Preparer, metrics: Metrics
+    settings: Settings, engine: Engine, preparer: Preparer, metrics: Metrics, drain: Drain
 ) -> Pipeline:
     limits = PipelineLimits(
         document=Limits(
@@ -174,6 +189,7 @@ def build_pipeline(
         preparer=preparer,
         limits=limits,
         metrics=metrics,
+        drain=drain,
         spool_directory=settings.spool_directory,
     )
 

@@ -1,37 +1,30 @@
-"""The command line: serve, read, check, new-key."""
+"""The command line: serve, read, check, new-key, and drain and engine-code for orchestrators.
+
+Parts are imported by the commands that need them: kubelet waits for `drain`.
+"""
 
 from __future__ import annotations
 
-import asyncio
-import json
-import time
-from dataclasses import asdict
+import signal
+import sys
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
-import uvloop
-from aiohttp import ClientError
-from rich.console import Console
 
-from hunyuan_ocr import client
-from hunyuan_ocr.api.keys import KeyFileError, new_key
-from hunyuan_ocr.app import VERSION, Service, build
-from hunyuan_ocr.engines.base import Engine
-from hunyuan_ocr.engines.vllm import VllmEngine
-from hunyuan_ocr.errors import EngineStarting, OcrError
-from hunyuan_ocr.server import serve as serve_service
-from hunyuan_ocr.settings import Settings, SettingsError, load_settings
 from hunyuan_ocr.tasks.catalogue import Task
-from hunyuan_ocr.telemetry.logs import configure_logging
+
+if TYPE_CHECKING:
+    from hunyuan_ocr.app import Service
+    from hunyuan_ocr.engines.base import Engine
+    from hunyuan_ocr.settings import Settings
 
 app = typer.Typer(
     help="OCR over HTTP: HunyuanOCR on vLLM, or a CPU engine, behind one service.",
     no_args_is_help=True,
     rich_markup_mode="markdown",
 )
-_stderr = Console(stderr=True)
 # An engine that does not answer at all is told within this; a self-test takes seconds.
 _CHECK_TIMEOUT_S = 20.0
 
@@ -42,7 +35,16 @@ class OutputFormat(StrEnum):
 
 
 def main() -> None:
+    # The kernel drops what a container's first process does not handle, and serving takes its
+    # time to begin: a pod that is deleted meanwhile would stay for its whole grace.
+    signal.signal(signal.SIGTERM, lambda signum, _: sys.exit(128 + signum))
     app()
+
+
+def _fail(what: str, why: object, code: int = 1) -> NoReturn:
+    typer.secho(f"{what}: ", fg=typer.colors.RED, err=True, nl=False)
+    typer.echo(str(why), err=True)
+    raise typer.Exit(code)
 
 
 @app.callback(invoke_without_command=True)
@@ -50,24 +52,29 @@ def _version(
     version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
 ) -> None:
     if version:
-        typer.echo(VERSION)
+        from importlib.metadata import version as version_of
+
+        typer.echo(version_of("hunyuan-ocr"))
         raise typer.Exit
 
 
 def _settings() -> Settings:
+    from hunyuan_ocr.settings import SettingsError, load_settings
+
     try:
         return load_settings()
     except SettingsError as error:
-        _stderr.print(f"[red]settings:[/] {error}")
-        raise typer.Exit(2) from None
+        _fail("settings", error, 2)
 
 
 def _built(settings: Settings) -> Service:
+    from hunyuan_ocr.api.keys import KeyFileError
+    from hunyuan_ocr.app import build
+
     try:
         return build(settings)
     except KeyFileError as error:
-        _stderr.print(f"[red]settings:[/] {error}")
-        raise typer.Exit(2) from None
+        _fail("settings", error, 2)
 
 
 @app.command()
@@ -76,9 +83,61 @@ def serve() -> None:
 
     Example: `HYOCR_PORT=8080 hunyuan-ocr serve`
     """
+    import uvloop
+
+    from hunyuan_ocr.server import SocketUnusable
+    from hunyuan_ocr.server import serve as serve_service
+    from hunyuan_ocr.telemetry.logs import configure_logging
+
     settings = _settings()
     configure_logging(settings.log_level)
-    uvloop.run(serve_service(_built(settings)))
+    try:
+        uvloop.run(serve_service(_built(settings)))
+    except SocketUnusable as error:
+        _fail("settings", error, 2)
+
+
+@app.command()
+def drain(
+    socket: Annotated[
+        Path | None,
+        typer.Option(envvar="HYOCR_CONTROL_SOCKET", help="Control socket of the service."),
+    ] = None,
+    timeout_s: Annotated[
+        float | None, typer.Option(help="Longest wait; default: as long as it takes.")
+    ] = None,
+) -> None:
+    """Drain the running service: unready at once, new pages refused soon, those in flight finished.
+
+    Ends when nothing is in flight any more; the service then still answers, until it is ended.
+
+    Example: `hunyuan-ocr drain --socket /run/hunyuan-ocr/control`
+    """
+    from hunyuan_ocr import control
+
+    if socket is None:
+        _fail("drain", "set HYOCR_CONTROL_SOCKET as `serve` has it, or give --socket PATH", 2)
+    try:
+        control.drain(socket, timeout_s, typer.echo)
+    except control.ControlError as error:
+        _fail("drain", error)
+
+
+@app.command("engine-code")
+def engine_code_command(
+    directory: Annotated[Path, typer.Argument(exists=True, file_okay=False, writable=True)],
+) -> None:
+    """Write what vLLM's own container runs into a folder: the plugin, and launcher.py.
+
+    Example: `hunyuan-ocr engine-code /code`, then
+    `python3 /code/launcher.py serve -- vllm serve …`
+    """
+    from hunyuan_ocr.engines import engine_code
+
+    try:
+        engine_code.install(directory)
+    except OSError as error:
+        _fail("engine-code", error)
 
 
 @app.command()
@@ -104,6 +163,11 @@ def read(
     Examples: `hunyuan-ocr read scan.png`,
     `hunyuan-ocr read *.pdf --format json --output answers --server http://localhost:7860`
     """
+    import uvloop
+
+    from hunyuan_ocr import client
+    from hunyuan_ocr.errors import OcrError
+
     if server and not server.startswith(("http://", "https://")):
         raise typer.BadParameter("the base URL of a server starts with http:// or https://")
     source: client.Reader = (
@@ -112,8 +176,7 @@ def read(
     try:
         failed = uvloop.run(client.read_files(source, files, task, output_format.value, output))
     except (client.ReadFailed, OcrError) as error:
-        _stderr.print(f"[red]read:[/] {error}", highlight=False)
-        failed = len(files)
+        _fail("read", error)
     raise typer.Exit(1 if failed else 0)
 
 
@@ -127,8 +190,16 @@ def check(
 
     Example: `HYOCR_ENGINE=vllm hunyuan-ocr check --isolation`
     """
-    settings = _settings()
+    import json
+    from dataclasses import asdict
 
+    import uvloop
+    from aiohttp import ClientError
+
+    from hunyuan_ocr.engines.vllm import VllmEngine
+    from hunyuan_ocr.errors import OcrError
+
+    settings = _settings()
     service = _built(settings)
 
     async def start_and_stop() -> str | None:
@@ -146,13 +217,17 @@ def check(
     except (OcrError, ClientError, TimeoutError) as error:
         problem = error.detail if isinstance(error, OcrError) else str(error)
     if problem:
-        _stderr.print(f"[red]engine {settings.engine}:[/] {problem}", highlight=False)
-        raise typer.Exit(1)
+        _fail(f"engine {settings.engine}", problem)
     typer.echo(f"settings are valid; the {settings.engine} engine is ready")
 
 
 async def _engine_problem(engine: Engine) -> str | None:
     """Why the engine takes no pages, once it has had time to start; None when it does."""
+    import asyncio
+    import time
+
+    from hunyuan_ocr.errors import EngineStarting
+
     deadline = time.monotonic() + _CHECK_TIMEOUT_S
     while True:
         refusal = engine.refusal()
@@ -169,6 +244,8 @@ def new_key_command(
 
     Example: `hunyuan-ocr new-key billing`
     """
+    from hunyuan_ocr.api.keys import new_key
+
     try:
         key, entry = new_key(key_id)
     except ValueError as error:

@@ -270,6 +270,12 @@ class QuotaExceeded(Unavailable):
     advice = "Retry after `Retry-After` seconds; other callers are not affected."
 
 
+class Draining(Unavailable):
+    code = "draining"
+    title = "This replica is about to stop"
+    advice = "Retry after `Retry-After` seconds on a new connection: another replica answers."
+
+
 class EngineStarting(Unavailable):
     code = "engine_starting"
     title = "The engine is still starting"

@@ -32,11 +32,12 @@ from hunyuan_ocr.errors import (
     TaskUnsupported,
 )
 from hunyuan_ocr.reading import PageLine, PageResult, Reading, ReadRequest
-from hunyuan_ocr.recognise import OnText, Recognition, recognise
+from hunyuan_ocr.recognise import Recognition, recognise
 from hunyuan_ocr.tasks.catalogue import Task
 from hunyuan_ocr.tasks.prompts import TaskRequest, build_prompt
 from hunyuan_ocr.telemetry.metrics import Metrics
 from hunyuan_ocr.telemetry.stages import Stage, StageRecorder
+from hunyuan_ocr.traffic.drain import Drain
 from hunyuan_ocr.traffic.slots import Slots
 
 # A page shown to the model below half its size may lose small print: callers are told.
@@ -64,12 +65,14 @@ class Pipeline:
         preparer: Preparer,
         limits: PipelineLimits,
         metrics: Metrics,
+        drain: Drain,
         spool_directory: Path,
     ) -> None:
         self._engine = engine
         self._preparer = preparer
         self._limits = limits
         self._metrics = metrics
+        self._drain = drain
         self._spool_directory = spool_directory
         concurrency = engine.capabilities.concurrency
         self._pages_at_once = concurrency + limits.pages_ahead
@@ -77,6 +80,11 @@ class Pipeline:
         self._engine_slots = Slots(concurrency)
         metrics.pages_waiting.set_function(lambda: self._page_slots.waiting)
         metrics.pages_in_flight.set_function(lambda: self._engine_slots.held)
+
+    @property
+    def pages_begun(self) -> int:
+        """Pages being prepared, or waiting for the engine or in it."""
+        return self._page_slots.held
 
     @asynccontextmanager
     async def open(self, request: ReadRequest, stages: StageRecorder) -> AsyncIterator[Reading]:
@@ -142,10 +150,9 @@ class Pipeline:
         reading: Reading,
         index: int,
     ) -> PageResult:
-        on_text = partial(reading.on_text, index) if reading.on_text else None
         try:
             async with asyncio.timeout_at(request.deadline):
-                result = await self._read(document, index, request, stages, on_text)
+                result = await self._read(document, index, request, stages, reading)
         except TimeoutError:
             result = self._failed(index, DeadlineExceeded())
         except OcrError as error:
@@ -159,13 +166,15 @@ class Pipeline:
         index: int,
         request: ReadRequest,
         stages: StageRecorder,
-        on_text: OnText | None,
+        reading: Reading,
     ) -> PageResult:
         """Prepare the page while others hold the engine, read it, map its boxes back."""
         async with AsyncExitStack() as turn, AsyncExitStack() as slot:
             with stages.stage(Stage.QUEUE):
                 await turn.enter_async_context(self._preparer.turn(document))
             await slot.enter_async_context(self._page_slots.hold(stages.stage(Stage.QUEUE)))
+            if len(reading.selected) > 1:  # a single page is all of a request in flight
+                self._drain.check()
             with stages.stage(Stage.PREPARE):
                 page = await self._preparer.prepare(document, index, self._prepare_options())
             await turn.aclose()
@@ -178,7 +187,7 @@ class Pipeline:
                         generation=self._engine.capabilities.generation,
                         request_id=f"{request.request_id}-{index}",
                         max_output_tokens=self._engine.capabilities.max_output_tokens,
-                        on_text=on_text,
+                        on_text=partial(reading.on_text, index) if reading.on_text else None,
                     )
         return self._result(index, page, recognition)
 

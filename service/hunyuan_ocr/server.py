@@ -1,11 +1,14 @@
-"""Runs a service: two listeners on one event loop, until a signal says stop."""
+"""Runs a service: its listeners on one event loop, until a signal says stop."""
 
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
+import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
 
 import uvicorn
 from starlette.types import ASGIApp
@@ -15,20 +18,24 @@ from hunyuan_ocr.protocol import ConnectionLimits, bounded
 
 # Longer than the idle time of common load balancers, so that they and not we close first.
 _KEEP_ALIVE_S = 75
-_MANAGEMENT_CONNECTIONS_MAX = 64
+_OPERATORS_CONNECTIONS_MAX = 64
+# Nothing is in flight any more when listeners close, or all the time for it is over.
+_CLOSING_S = 1
+
+
+class SocketUnusable(Exception):
+    """The control socket cannot be where the settings want it; the message says why."""
 
 
 class _Listener(uvicorn.Server):
-    """A server whose signals are handled for both listeners together."""
+    """A server whose signals are handled for all listeners together."""
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
 
 
-def _listener(
-    app: ASGIApp, host: str, port: int, grace_s: int, limits: ConnectionLimits
-) -> _Listener:
+def _listener(app: ASGIApp, host: str, port: int, limits: ConnectionLimits) -> _Listener:
     return _Listener(
         uvicorn.Config(
             app,
@@ -41,36 +48,85 @@ def _listener(
             log_config=None,
             server_header=False,
             timeout_keep_alive=_KEEP_ALIVE_S,
-            timeout_graceful_shutdown=grace_s,
+            timeout_graceful_shutdown=_CLOSING_S,
         )
     )
 
 
 async def serve(service: Service) -> None:
-    """Serve until SIGTERM or SIGINT; pages in flight get `shutdown_grace_s` to finish."""
+    """Serve until SIGTERM or SIGINT, which drain: requests in flight get `shutdown_grace_s`.
+
+    Raises SocketUnusable.
+    """
     settings = service.settings
     header_bytes = settings.max_header_kilobytes * 1024
-    api_limits = ConnectionLimits(settings.max_connections, header_bytes, settings.header_timeout_s)
-    management_limits = ConnectionLimits(
-        _MANAGEMENT_CONNECTIONS_MAX, header_bytes, settings.header_timeout_s
+    callers = ConnectionLimits(settings.max_connections, header_bytes, settings.header_timeout_s)
+    operators = ConnectionLimits(
+        _OPERATORS_CONNECTIONS_MAX, header_bytes, settings.header_timeout_s
     )
-    api = _listener(
-        service.api, settings.host, settings.port, settings.shutdown_grace_s, api_limits
-    )
+    api = _listener(service.api, settings.host, settings.port, callers)
     management = _listener(
-        service.management, settings.management_host, settings.management_port, 1, management_limits
+        service.management, settings.management_host, settings.management_port, operators
     )
+    control = _listener(service.control, "", 0, operators)
+    service.drainer.clear_markers()
+    ending: asyncio.Task[None] | None = None
 
     def stop() -> None:
-        service.draining.set()
-        api.should_exit = True
+        nonlocal ending
+        if ending is None:
+            ending = group.create_task(_drain_and_end(service, api))
 
     loop = asyncio.get_running_loop()
-    async with service.running(), asyncio.TaskGroup() as group:
-        # Not before: a service that is still starting has nothing to lose and may just die.
-        for signum in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(signum, stop)
-        group.create_task(management.serve())
-        await api.serve()
-        # Probes and metrics stay up until the last page is out.
-        management.should_exit = True
+    path = settings.control_socket
+    with _own_socket(path) if path else nullcontext() as listening:
+        async with service.running(), asyncio.TaskGroup() as group:
+            # Not before: a service that is still starting has nothing to lose and may just die.
+            for signum in (signal.SIGTERM, signal.SIGINT):
+                loop.add_signal_handler(signum, stop)
+            group.create_task(management.serve())
+            if listening:
+                group.create_task(control.serve([listening]))
+            await api.serve()
+            # Probes and metrics stay up until the last page is out.
+            management.should_exit = control.should_exit = True
+
+
+async def _drain_and_end(service: Service, api: _Listener) -> None:
+    service.drainer.begin(propagation_s=0.0)
+    await service.drainer.wait(service.settings.shutdown_grace_s)
+    api.should_exit = True
+
+
+@contextmanager
+def _own_socket(path: Path) -> Iterator[socket.socket]:
+    """A Unix socket for this user alone; one that a dead process left behind is replaced."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listening:
+        try:
+            _remove_stale(path)
+            mask = os.umask(0o177)
+            try:
+                listening.bind(str(path))
+            finally:
+                os.umask(mask)
+        except OSError as error:
+            raise SocketUnusable(f"no socket can be made at {path}: {error}") from error
+        try:
+            yield listening
+        finally:
+            path.unlink(missing_ok=True)
+
+
+def _remove_stale(path: Path) -> None:
+    """Raises SocketUnusable where somebody listens, or what is there is no socket."""
+    if not path.exists():
+        return
+    if not path.is_socket():
+        raise SocketUnusable(f"{path} is there and no socket")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        try:
+            probe.connect(str(path))
+        except ConnectionRefusedError:
+            path.unlink()
+        else:
+            raise SocketUnusable(f"another process listens at {path}")

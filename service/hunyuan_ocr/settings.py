@@ -42,6 +42,9 @@ class Settings(BaseSettings):
     management_port: int = Field(
         9180, ge=0, le=65535, description="Management port; never expose it to callers."
     )
+    control_socket: Path | None = Field(
+        None, description="Unix socket that `hunyuan-ocr drain` speaks to; unset: none."
+    )
 
     # The engine
     engine: Literal["embedded", "vllm"] = Field(
@@ -88,6 +91,11 @@ class Settings(BaseSettings):
     )
     vllm_hung_after_s: float = Field(
         10.0, gt=0, description="vLLM is taken for hung when it makes no step for this long."
+    )
+    engine_hung_limit_s: float = Field(
+        60.0,
+        gt=0,
+        description="vLLM dead or hung for this long fails `/engine/livez`, to be restarted.",
     )
     isolation_check: Literal["enforce", "warn"] = Field(
         "enforce",
@@ -153,8 +161,18 @@ class Settings(BaseSettings):
     header_timeout_s: float = Field(
         15.0, gt=0, description="Longest that a connection may take to send a request's headers."
     )
+    drain_propagation_s: float = Field(
+        10.0,
+        ge=0,
+        description="How long a drain still admits, while callers hear that the pod is unready.",
+    )
     shutdown_grace_s: int = Field(
         30, ge=0, description="How long pages in flight may finish after SIGTERM."
+    )
+
+    markers_directory: Path | None = Field(
+        None,
+        description="Folder whose files tell the engine's container of a drain; unset: none.",
     )
 
     # Who may call
@@ -189,6 +207,12 @@ def load_settings() -> Settings:
         raise SettingsError("; ".join(problems)) from None
     if settings.port and settings.port == settings.management_port:
         raise SettingsError(f"{PREFIX}PORT and {PREFIX}MANAGEMENT_PORT are the same")
-    if not os.access(settings.spool_directory, os.W_OK | os.X_OK):
-        raise SettingsError(f"{PREFIX}SPOOL_DIRECTORY is not a folder that can be written to")
+    folders = {
+        "SPOOL_DIRECTORY": settings.spool_directory,
+        "MARKERS_DIRECTORY": settings.markers_directory,
+        "CONTROL_SOCKET's parent": settings.control_socket and settings.control_socket.parent,
+    }
+    for name, folder in folders.items():
+        if folder is not None and not os.access(folder, os.W_OK | os.X_OK):
+            raise SettingsError(f"{PREFIX}{name} is not a folder that can be written to")
     return settings

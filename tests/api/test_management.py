@@ -107,3 +107,26 @@ def test_a_page_in_flight_is_finished_after_sigterm(tmp_path: Path) -> None:
     assert not [line for line in server.log_lines() if line["level"] == "error"]
     with pytest.raises(httpx.ConnectError):
         httpx.get(server.url)
+
+
+def test_the_embedded_engine_needs_no_restart_and_has_no_metrics_of_its_own(
+    server: Server,
+) -> None:
+    with httpx.Client(base_url=server.management_url) as management:
+        assert management.get("/engine/startz").json() == {"status": "up"}
+        assert management.get("/engine/livez").json() == {"status": "ok"}
+        absent = management.get("/metrics/engine")
+        assert (absent.status_code, "embedded" in absent.json()["reason"]) == (404, True)
+
+
+def test_an_engine_that_is_not_there_yet_is_starting_and_not_dead(tmp_path: Path) -> None:
+    nowhere = {"engine": "vllm", "vllm_url": "http://127.0.0.1:1"}
+    with (
+        running_server(tmp_path, probe="livez", **nowhere) as server,
+        httpx.Client(base_url=server.management_url) as management,
+    ):
+        starting = management.get("/engine/startz")
+        assert (starting.status_code, "reason" in starting.json()) == (503, True)
+        assert management.get("/engine/livez").status_code == 200
+        assert management.get("/metrics/engine").status_code == 503
+        assert management.get("/readyz").status_code == 503

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import httpx
 
 from hunyuan_ocr.engines.isolation import CodedPage, contains
+from tests.engine.papers import chat
 
 Route = Callable[[httpx.AsyncClient, CodedPage], Awaitable[str]]
 
@@ -28,15 +29,7 @@ async def by_v1(client: httpx.AsyncClient, page: CodedPage) -> str:
 
 
 async def by_chat(client: httpx.AsyncClient, page: CodedPage) -> str:
-    url = "data:image/png;base64," + base64.b64encode(page.image).decode()
-    parts = [
-        {"type": "image_url", "image_url": {"url": url}},
-        {"type": "text", "text": "提取图中的文字。"},
-    ]
-    messages = [{"role": "system", "content": ""}, {"role": "user", "content": parts}]
-    response = await client.post(
-        "/v1/chat/completions", json={"messages": messages, "max_tokens": 128}
-    )
+    response = await client.post("/v1/chat/completions", json=chat(page.image, max_tokens=128))
     return str(response.raise_for_status().json()["choices"][0]["message"]["content"])
 
 

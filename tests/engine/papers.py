@@ -1,16 +1,19 @@
-"""Pages that the tiny checkpoint was trained to read: invoices and lines of Chinese."""
+"""Pages that the tiny checkpoint was trained to read, and how a chat asks for their text."""
 
 from __future__ import annotations
 
+import base64
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from PIL import Image, ImageDraw, ImageFont
 
 from tests.fixtures.models.train.data import CJK
 from tests.pictures import FONTS, Box, saved
 
+PROMPT = "提取图中的文字。"
 _LATIN = ("TestSans.ttf", "TestGrotesque.ttf")
 _CHINESE = "TestHeiA.ttf"
 _PAD_PX = 16
@@ -50,6 +53,14 @@ def chinese(count: int, seed: int) -> Iterator[Paper]:
     rng = random.Random(seed)
     for _ in range(count):
         yield _draw(["".join(rng.choices(CJK, k=8)) for _ in range(4)], rng, _CHINESE, {}, None)
+
+
+def chat(png: bytes, text: str = PROMPT, *, system: str = "", **members: object) -> dict[str, Any]:
+    """The body of a chat request about one picture, with further `members`."""
+    url = "data:image/png;base64," + base64.b64encode(png).decode()
+    parts = [{"type": "image_url", "image_url": {"url": url}}, {"type": "text", "text": text}]
+    messages = [{"role": "system", "content": system}, {"role": "user", "content": parts}]
+    return {"messages": messages, **members}
 
 
 def _draw(

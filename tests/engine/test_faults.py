@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import base64
 import os
 import re
 import signal
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -19,9 +19,10 @@ import httpx
 import pytest
 from PIL import Image
 
+from hunyuan_ocr.engines import vllm_launcher
 from tests.api.server import Server, free_ports
 from tests.engine.conftest import Engine, lane, running
-from tests.engine.papers import Paper, invoices
+from tests.engine.papers import chat, invoices
 from tests.engine.sidecar import sidecar
 from tests.files import tiff_pages
 
@@ -167,15 +168,6 @@ def _siblings(pid: int) -> str:
     return ":" + words[words.index(b"--port") + 1].decode() if b"--port" in words else ""
 
 
-def chat(paper: Paper, **members: object) -> dict[str, object]:
-    url = "data:image/png;base64," + base64.b64encode(paper.png).decode()
-    parts = [
-        {"type": "image_url", "image_url": {"url": url}},
-        {"type": "text", "text": "提取图中的文字。"},
-    ]
-    return {"messages": [{"role": "user", "content": parts}], **members}
-
-
 def callers(service: Server, count: int) -> tuple[list[httpx.Response], list[float]]:
     """Pages posted together while the engine is being harmed: answers, and when each came."""
 
@@ -183,7 +175,7 @@ def callers(service: Server, count: int) -> tuple[list[httpx.Response], list[flo
         paper = PAPERS[number % len(PAPERS)]
         if number % 2:
             response = httpx.post(
-                f"{service.url}/v1/chat/completions", json=chat(paper), timeout=60
+                f"{service.url}/v1/chat/completions", json=chat(paper.png), timeout=60
             )
         else:
             png = {"Content-Type": "image/png"}
@@ -236,7 +228,7 @@ def harmed(service: Server, engine: Engine, how: signal.Signals, limit_s: float)
 def test_a_stream_that_breaks_says_so_in_the_stream(service: Server, engine: Engine) -> None:
     """An answer that has begun has status 200: what ends it is told as vLLM itself would."""
     core = engine_core()
-    body = chat(PAPERS[0], stream=True)
+    body = chat(PAPERS[0].png, stream=True)
     lines: list[str] = []
     with httpx.stream(
         "POST", f"{service.url}/v1/chat/completions", json=body, timeout=60
@@ -279,6 +271,41 @@ def test_an_engine_that_hung_while_idle_is_noticed(service: Server, engine: Engi
     finally:
         os.kill(core, signal.SIGCONT)
     recovered(service, 15)
+
+
+def test_one_that_hangs_while_work_waits_must_be_restarted(engine: Engine, tmp_path: Path) -> None:
+    """What kubelet would see, up to the exit status of the probe in the engine's container."""
+    limit_s = 15
+    launcher = [sys.executable, "-I", vllm_launcher.__file__]
+    with (
+        sidecar(tmp_path, engine.url, engine_hung_limit_s=limit_s) as service,
+        httpx.Client(base_url=service.management_url) as management,
+        ThreadPoolExecutor(1) as pool,
+    ):
+
+        def dead() -> bool:
+            """What the probe says; the engine answers all the while, so it is up."""
+            assert management.get("/engine/startz").status_code == 200
+            probe = [*launcher, "livez", "--management-url", service.management_url]
+            return bool(subprocess.run(probe, check=False, timeout=10).returncode)
+
+        assert not dead()
+        assert "vllm:num_requests_running" in management.get("/metrics/engine").text
+        core = engine_core()
+        try:
+            waiting = pool.submit(callers, service, 4)
+            within(10, engine, True)
+            os.kill(core, signal.SIGSTOP)
+            stopped = time.monotonic()
+            while not dead():
+                assert time.monotonic() - stopped < limit_s + 5
+                time.sleep(0.5)
+            assert time.monotonic() - stopped > limit_s - 2
+            assert {answer.status_code for answer in waiting.result()[0]} <= {200, 503}
+        finally:
+            os.kill(core, signal.SIGCONT)
+        recovered(service, 15)
+        assert not dead()
 
 
 def test_a_dead_engine_is_noticed_and_its_successor_taken(service: Server, engine: Engine) -> None:

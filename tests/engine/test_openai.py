@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,10 +10,8 @@ import openai
 import pytest
 
 from tests.api.server import Server
-from tests.engine.papers import invoices
+from tests.engine.papers import chat, invoices
 from tests.files import png_bomb
-
-PROMPT = "提取图中的文字。"
 
 
 @pytest.fixture
@@ -23,10 +20,8 @@ def client(service: Server) -> Iterator[openai.OpenAI]:
         yield opened
 
 
-def messages(data: bytes, text: str = PROMPT) -> list[Any]:
-    url = "data:image/png;base64," + base64.b64encode(data).decode()
-    parts = [{"type": "image_url", "image_url": {"url": url}}, {"type": "text", "text": text}]
-    return [{"role": "system", "content": ""}, {"role": "user", "content": parts}]
+def messages(png: bytes) -> Any:
+    return chat(png)["messages"]
 
 
 def test_text_usage_and_finish(client: openai.OpenAI) -> None:

@@ -15,7 +15,8 @@ from hunyuan_ocr.engines import vllm_plugin
 from hunyuan_ocr.engines.isolation import CodedPage, contains, new_pages
 from scripts.engine import install
 from tests.engine.conftest import Engine, lane
-from tests.engine.vllm_client import PROMPT, Client, connect
+from tests.engine.papers import PROMPT
+from tests.engine.vllm_client import Client, connect
 
 REAL_CLASSES = Path(__file__).parent / "checks" / "real_classes.py"
 

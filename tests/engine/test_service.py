@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import re
 from collections.abc import Iterator
@@ -16,7 +15,7 @@ import pytest
 from tests.api.server import Server
 from tests.corpus import edits
 from tests.engine.conftest import Engine
-from tests.engine.papers import Paper, chinese, invoices
+from tests.engine.papers import Paper, chat, chinese, invoices
 from tests.engine.sidecar import sidecar
 
 # Special-token strings as a caller could type them.
@@ -46,13 +45,7 @@ def read(client: httpx.Client, paper: Paper, **fields: Any) -> dict[str, Any]:
 
 def bare_text(engine: Engine, paper: Paper) -> str:
     """The engine's own answer, one page at a time, past the service."""
-    url = "data:image/png;base64," + base64.b64encode(paper.png).decode()
-    parts = [
-        {"type": "image_url", "image_url": {"url": url}},
-        {"type": "text", "text": "提取图中的文字。"},
-    ]
-    messages = [{"role": "system", "content": ""}, {"role": "user", "content": parts}]
-    body = {"model": "hunyuan-ocr", "messages": messages, "max_tokens": 512, "temperature": 0}
+    body = chat(paper.png, model="hunyuan-ocr", max_tokens=512, temperature=0)
     answer = httpx.post(f"{engine.url}/v1/chat/completions", json=body, timeout=60).json()
     return str(answer["choices"][0]["message"]["content"])
 
@@ -169,11 +162,11 @@ def test_special_tokens_of_callers_are_plain_text(client: httpx.Client, special:
     )
     assert response.status_code == 200, response.text
     assert set(response.json()["pages"][0]["value"]) <= {special}
-    chat = client.post(
+    answer = client.post(
         "/v1/chat/completions",
         json={"messages": [{"role": "user", "content": special}], "max_tokens": 4},
     )
-    assert chat.status_code == 200, chat.text
+    assert answer.status_code == 200, answer.text
     assert read(client, paper)["text"] == paper.text
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import random
 import time
 from collections.abc import AsyncIterator
@@ -18,8 +17,8 @@ from hunyuan_ocr.engines.isolation import (
     check_isolation,
     prefills_shared,
 )
+from tests.engine.papers import PROMPT, chat
 
-PROMPT = "提取图中的文字。"
 SAMPLING = {"temperature": 0, "top_p": 1.0, "top_k": -1, "repetition_penalty": 1.0, "seed": 1234}
 MAX_TOKENS = 96  # three codes and some; an answer that goes on has lost its page
 
@@ -38,10 +37,9 @@ class Client:
         Raises:
             aiohttp.ClientError: the engine refused, failed or is gone.
         """
-        url = "data:image/png;base64," + base64.b64encode(image).decode()
-        parts = [{"type": "image_url", "image_url": {"url": url}}, {"type": "text", "text": text}]
-        messages = [{"role": "system", "content": system}, {"role": "user", "content": parts}]
-        body = {"model": "hunyuan-ocr", "messages": messages, "max_tokens": MAX_TOKENS, **SAMPLING}
+        body = chat(
+            image, text, system=system, model="hunyuan-ocr", max_tokens=MAX_TOKENS, **SAMPLING
+        )
         async with self.http.post("/v1/chat/completions", json=body) as response:
             response.raise_for_status()
             answer: dict[str, Any] = await response.json()

@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from starlette.datastructures import Headers
-from starlette.types import Message
+from starlette.types import Message, Send
 
+from hunyuan_ocr.api import live
 from hunyuan_ocr.api.keys import KeyFileError, KeyRing, new_key
 from hunyuan_ocr.api.live import ClientGone, unless_gone
 from hunyuan_ocr.api.negotiate import choose
@@ -91,10 +92,14 @@ def test_a_broken_key_file_is_an_error_at_start(tmp_path: Path) -> None:
         KeyRing(path)
 
 
+async def never_sent(message: Message) -> None:
+    raise AssertionError
+
+
 async def test_work_ends_when_the_client_leaves() -> None:
     cancelled = asyncio.Event()
 
-    async def work() -> None:
+    async def work(send: Send) -> None:
         try:
             await asyncio.sleep(60)
         finally:
@@ -105,7 +110,7 @@ async def test_work_ends_when_the_client_leaves() -> None:
         return {"type": "http.disconnect"}
 
     with pytest.raises(ClientGone):
-        await unless_gone(receive, work())
+        await unless_gone(receive, never_sent, work)
     assert cancelled.is_set()
 
 
@@ -114,12 +119,46 @@ async def test_work_that_ends_first_is_not_disturbed() -> None:
         await asyncio.sleep(60)
         return {"type": "http.disconnect"}
 
-    async def fail() -> None:
+    async def send_one(send: Send) -> None:
+        await send({"type": "http.response.body"})
+
+    async def fail(send: Send) -> None:
         raise KeyError
 
-    await unless_gone(receive, asyncio.sleep(0))
+    sent: list[Message] = []
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    await unless_gone(receive, send, send_one)
+    assert len(sent) == 1
     with pytest.raises(KeyError):
-        await unless_gone(receive, fail())
+        await unless_gone(receive, send, fail)
+
+
+@pytest.mark.parametrize("slow", [True, False])
+async def test_a_client_that_takes_nothing_is_gone_and_a_slow_one_is_not(
+    monkeypatch: pytest.MonkeyPatch, slow: bool
+) -> None:
+    monkeypatch.setattr(live, "_STALLED_S", 0.4)
+
+    async def receive() -> Message:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    async def send(message: Message) -> None:
+        await asyncio.sleep(0.2 if slow else 60)
+
+    async def work(send: Send) -> None:
+        for _ in range(5):
+            await send({"type": "http.response.body"})
+        await asyncio.sleep(0.6)  # nothing to send is no reason to be gone
+
+    if slow:
+        await unless_gone(receive, send, work)
+    else:
+        with pytest.raises(ClientGone):
+            await unless_gone(receive, send, work)
 
 
 async def test_jobs_are_bounded_and_cancelled_on_leaving() -> None:

@@ -258,7 +258,7 @@ def test_a_module_loaded_before_is_patched_too(
 
 
 def test_the_installed_folder_is_a_plugin_that_imports_next_to_nothing(tmp_path: Path) -> None:
-    """Run as the init container runs it, then found and loaded as vLLM does."""
+    """Installed by the file itself, then found and loaded as vLLM does."""
     source = Path(vllm_plugin.__file__)
     for _ in range(2):  # again over itself
         subprocess.run([sys.executable, str(source), "install", str(tmp_path)], check=True)

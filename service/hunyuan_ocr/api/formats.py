@@ -11,7 +11,7 @@ from typing import Protocol
 from hunyuan_ocr.api.context import RequestContext
 from hunyuan_ocr.api.problems import problem_body
 from hunyuan_ocr.api.schemas import DocumentOut, PageOut, SimpleAnswer, Usage, page_out
-from hunyuan_ocr.errors import DeadlineExceeded
+from hunyuan_ocr.errors import DeadlineExceeded, Draining
 from hunyuan_ocr.reading import PageResult, Reading
 from hunyuan_ocr.recognise import TextEvent, TextPiece
 from hunyuan_ocr.telemetry.stages import Stage
@@ -177,7 +177,8 @@ def _raise_if_alone(page: PageResult, reading: Reading) -> None:
 
 
 def _truncated(reading: Reading, pages: Sequence[PageResult]) -> bool:
-    return reading.cut_off or any(isinstance(page.error, DeadlineExceeded) for page in pages)
+    left_out = DeadlineExceeded | Draining
+    return reading.cut_off or any(isinstance(page.error, left_out) for page in pages)
 
 
 def _joined(pages: Sequence[PageResult]) -> str:

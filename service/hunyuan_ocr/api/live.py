@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any
 
 from starlette.datastructures import MutableHeaders
@@ -22,19 +23,52 @@ class ClientGone(Exception):
     """The client closed the connection; there is nobody to answer."""
 
 
-async def unless_gone(receive: Receive, work: Coroutine[Any, Any, None]) -> None:
-    """Run `work`; when the client leaves first, cancel it, wait until it is gone, raise ClientGone.
+class _Reader:
+    """The client as one who takes what is sent: one timer, however many messages there are."""
 
-    The request's body must have been read to its end.
+    def __init__(self, send: Send, stalled: Callable[[], object]) -> None:
+        """`stalled` is called when nothing was taken for a while of what was sent."""
+        self._send = send
+        self._stalled = stalled
+        self._loop = asyncio.get_running_loop()
+        self._waits_since: float | None = None
+        self._timer = self._loop.call_later(_STALLED_S, self._look)
+
+    async def send(self, message: Message) -> None:
+        self._waits_since = self._loop.time()
+        await self._send(message)
+        self._waits_since = None
+
+    def close(self) -> None:
+        self._timer.cancel()
+
+    def _look(self) -> None:
+        now = self._loop.time()
+        due = (now if self._waits_since is None else self._waits_since) + _STALLED_S
+        if due <= now:
+            self._stalled()
+        else:
+            self._timer = self._loop.call_at(due, self._look)
+
+
+async def unless_gone(
+    receive: Receive, send: Send, work: Callable[[Send], Coroutine[Any, Any, None]]
+) -> None:
+    """Run `work`, which sends; when the client leaves first, cancel it and raise ClientGone.
+
+    One that takes nothing of what is sent for a while is taken for gone. The request's body must
+    have been read to its end. Returns or raises when `work` is over.
     """
-    working = asyncio.ensure_future(work)
     leaving = asyncio.ensure_future(_disconnected(receive))
+    reader = _Reader(send, leaving.cancel)
+    working = asyncio.ensure_future(work(reader.send))
     try:
         await asyncio.wait((working, leaving), return_when=asyncio.FIRST_COMPLETED)
         if not working.done():
             raise ClientGone
         await working
     finally:
+        reader.close()
         for task in (working, leaving):
             task.cancel()
         await asyncio.gather(working, leaving, return_exceptions=True)
@@ -44,7 +78,7 @@ class LiveAnswer(Response):
     """An answer made while it is sent; `_respond` of a subclass makes it.
 
     All of it, the client's reading included, must be over `time_left_s` from now. A client that
-    reads nothing at all for a while is taken for gone: it may hold the engine.
+    reads nothing at all for a while is taken for gone: it would hold the engine.
     """
 
     def __init__(self, media_type: str, time_left_s: float) -> None:
@@ -53,17 +87,9 @@ class LiveAnswer(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         context = context_of(scope)
-
-        async def send_to_a_reader(message: Message) -> None:
-            try:
-                async with asyncio.timeout(_STALLED_S):
-                    await send(message)
-            except TimeoutError:
-                raise ClientGone from None
-
         try:
             async with asyncio.timeout(self._time_left_s):
-                await unless_gone(receive, self._respond(context, send_to_a_reader))
+                await unless_gone(receive, send, partial(self._respond, context))
         except TimeoutError:
             raise DeadlineExceeded from None
         except ClientGone:

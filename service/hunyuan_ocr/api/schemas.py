@@ -123,7 +123,7 @@ class DocumentOut(BaseModel):
     request_id: str
     pages_total: int = Field(description="Pages in the document, read or not.")
     truncated: bool = Field(
-        description="Whether pages are missing: out of time, or the file was cut off."
+        description="Whether pages are missing: out of time, service stopping, or the file cut off."
     )
     pages: list[PageOut]
     usage: Usage

@@ -94,6 +94,19 @@ class Capabilities:
     generation: Generation = "1.5"
 
 
+@dataclass(frozen=True, slots=True)
+class EngineHealth:
+    """What an orchestrator asks before it restarts an engine, whether or not pages may be sent.
+
+    `answers` says that it is up now. `dead_for_s` is how long an engine that was up has been gone
+    or has made no step while work waited; 0 for one that is starting, idle or busy.
+    """
+
+    answers: bool
+    dead_for_s: float
+    reason: str
+
+
 class Engine(Protocol):
     """An engine; used by one event loop."""
 
@@ -109,6 +122,15 @@ class Engine(Protocol):
 
     def refusal(self) -> Unavailable | None:
         """What pages would be refused with now, its detail for an operator; None when ready."""
+
+    def health(self) -> EngineHealth:
+        """How the engine itself is."""
+
+    async def scrape(self) -> str | None:
+        """Its own metrics in Prometheus' text format, None where it has none.
+
+        Raises `EngineUnavailable`.
+        """
 
     def stream(self, request: EngineRequest) -> AsyncGenerator[EngineEvent]:
         """Read one page: text deltas, then exactly one `Finished`.

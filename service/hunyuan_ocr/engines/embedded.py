@@ -10,6 +10,7 @@ from hunyuan_ocr.engines import embedded_worker
 from hunyuan_ocr.engines.base import (
     Capabilities,
     EngineEvent,
+    EngineHealth,
     EngineRequest,
     Finished,
     TextDelta,
@@ -75,6 +76,14 @@ class EmbeddedEngine:
 
     def refusal(self) -> Unavailable | None:
         return self._refusal
+
+    def health(self) -> EngineHealth:
+        """Its workers are children of this process: whoever dies or hangs is replaced here."""
+        reason = self._refusal.detail if self._refusal else ""
+        return EngineHealth(answers=self._refusal is None, dead_for_s=0.0, reason=reason)
+
+    async def scrape(self) -> None:
+        """It counts nothing that is not among the service's own metrics."""
 
     async def stream(self, request: EngineRequest) -> AsyncGenerator[EngineEvent]:
         """Read one page: all its text, then its lines in pixels of the image.

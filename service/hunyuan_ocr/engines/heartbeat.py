@@ -54,22 +54,42 @@ class Heartbeat:
     def __init__(self, hung_after_s: float) -> None:
         self._hung_after_s = hung_after_s
         self._last: EngineSample | None = None
+        self._known = False
+        self._hung = False
         self._progress_at_s = 0.0
 
-    def observe(self, now_s: float, sample: EngineSample, sent: int) -> Pulse:
-        """Take in a sample, and how many requests of ours wait for an answer.
+    @property
+    def hung_since_s(self) -> float | None:
+        """When a core that hangs was last seen to need no step or make one."""
+        return self._progress_at_s if self._hung else None
 
-        A core that hung while it was idle counts no request: ours are the ones that tell. The
+    def observe(self, now_s: float, sample: EngineSample, sent: int) -> Pulse:
+        """Take in a sample, and how many requests of ours wait for an answer, or were given up.
+
+        A core that hung while it was idle counts no request: ours are the ones that tell. One
+        that hangs does so until it makes a step, whether or not somebody still waits for it. The
         first sample, and the first of another process, say RESTARTED.
         """
         last, self._last = self._last, sample
         if last is None or sample.process_start_s != last.process_start_s:
-            self._progress_at_s = now_s
+            self._known = False
+            self._progress(now_s)
+        elif sample.iterations != last.iterations or (
+            sample.requests + sent == 0 and not self._hung
+        ):
+            self._progress(now_s)
+        self._hung = now_s - self._progress_at_s >= self._hung_after_s
+        if self._hung:
+            return Pulse.HUNG
+        if not self._known:
+            self._known = True
             return Pulse.RESTARTED
-        if sample.iterations != last.iterations or sample.requests + sent == 0:
-            self._progress_at_s = now_s
-        return Pulse.HUNG if now_s - self._progress_at_s >= self._hung_after_s else Pulse.UP
+        return Pulse.UP
+
+    def _progress(self, now_s: float) -> None:
+        self._progress_at_s = now_s
+        self._hung = False
 
     def forget(self) -> None:
-        """The engine went away: whatever answers next counts as another process."""
-        self._last = None
+        """The engine is to be met anew: its next sign of life says RESTARTED."""
+        self._known = False

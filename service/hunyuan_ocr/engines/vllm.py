@@ -6,6 +6,7 @@ callers apart, and none while the engine is down or hung.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import random
@@ -26,6 +27,7 @@ from hunyuan_ocr.documents.document import (
 from hunyuan_ocr.engines.base import (
     Capabilities,
     EngineEvent,
+    EngineHealth,
     EngineRequest,
     Finished,
     TextDelta,
@@ -57,6 +59,7 @@ _SELF_TEST_PAGES_MAX = 32
 # The chat template around image and prompt takes fewer tokens than this.
 _TEMPLATE_TOKENS = 32
 _OUTPUT_TOKENS_MIN = 64
+_SCRAPE_TIMEOUT_S = 3.0
 
 
 def _headers(request_id: str) -> dict[str, str]:
@@ -137,6 +140,16 @@ class VllmEngine:
 
     def refusal(self) -> Unavailable | None:
         return self._watch.refusal
+
+    def health(self) -> EngineHealth:
+        return self._watch.health()
+
+    async def scrape(self) -> str:
+        try:
+            async with asyncio.timeout(_SCRAPE_TIMEOUT_S):
+                return await self.http.get("/metrics")
+        except (aiohttp.ClientError, OSError) as error:  # its TimeoutError is an OSError
+            raise EngineUnavailable("the engine does not answer") from error
 
     @property
     def isolation(self) -> IsolationReport | None:

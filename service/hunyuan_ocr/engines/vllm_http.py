@@ -61,6 +61,14 @@ class VllmHttp:
         async with self._opened.get(path, raise_for_status=True) as response:
             return await response.text()
 
+    async def ask(self, path: str, body: Mapping[str, object]) -> None:
+        """Send a request that `abort` leaves alone, and drop its answer.
+
+        Raises aiohttp.ClientError.
+        """
+        async with self._opened.post(path, json=body) as response:
+            await response.read()
+
     @asynccontextmanager
     async def post(
         self, path: str, body: bytes, headers: Mapping[str, str]

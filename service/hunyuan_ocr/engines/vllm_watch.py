@@ -6,9 +6,11 @@ import asyncio
 import json
 import logging
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 
 import aiohttp
 
+from hunyuan_ocr.engines.base import EngineHealth
 from hunyuan_ocr.engines.heartbeat import Heartbeat, Pulse, read_sample
 from hunyuan_ocr.engines.isolation import IsolationReport
 from hunyuan_ocr.engines.vllm_http import VllmHttp
@@ -21,6 +23,7 @@ _POLL_TIMEOUT_S = 3.0
 _HUNG_RETRY_AFTER_S = 10.0
 _RESTART_RETRY_AFTER_S = 30.0
 _SELF_TEST_TIMEOUT_S = 60.0
+_TOKEN_TIMEOUT_S = 30.0
 
 
 class EngineWatch:
@@ -48,8 +51,12 @@ class EngineWatch:
         self._context_needed = context_needed
         self._clock = clock
         self._heartbeat = Heartbeat(hung_after_s)
+        self._met = False
         self._answered_s = clock()
+        self._silent = True
+        self._given_up = 0
         self._watching: asyncio.Task[None] | None = None
+        self._asking: asyncio.Task[None] | None = None
         self.refusal: Unavailable | None = EngineStarting(
             f"the engine at {http.base_url} was not reached yet"
         )
@@ -62,9 +69,18 @@ class EngineWatch:
 
     async def close(self) -> None:
         self.refusal = EngineUnavailable("the service is shutting down")
-        if self._watching is not None:
-            self._watching.cancel()
-            await asyncio.gather(self._watching, return_exceptions=True)
+        tasks = [task for task in (self._watching, self._asking) if task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def health(self) -> EngineHealth:
+        """Whether it answers, and for how long it has been dead or hung since it was met."""
+        reason = self.refusal.detail if self.refusal else ""
+        since_s = self._answered_s if self._silent else self._heartbeat.hung_since_s
+        if not self._met or since_s is None:
+            return EngineHealth(answers=not self._silent, dead_for_s=0.0, reason=reason)
+        return EngineHealth(not self._silent, self._clock() - since_s, reason)
 
     async def _watch(self) -> None:
         """For ever: who answers, since when, and whether it gets on with its work."""
@@ -75,25 +91,33 @@ class EngineWatch:
                     sample = read_sample(await self._http.get("/metrics"))
             except TimeoutError:
                 # Slow is not dead: a machine short of CPU answers late, and then goes on.
-                if self._clock() - self._answered_s >= self._hung_after_s:
+                self._silent = self._clock() - self._answered_s >= self._hung_after_s
+                if self._silent:
                     self._hangs("the engine hangs: it does not answer")
             except (aiohttp.ClientError, OSError):
+                self._silent = True
                 self._lost(f"the engine at {self._http.base_url} does not answer")
             except ValueError as error:
+                self._answers()
                 self._not_understood(error)
             else:
-                await self._judge(
-                    self._heartbeat.observe(self._clock(), sample, self._http.waiting)
-                )
+                self._answers()
+                sent, self._given_up = self._http.waiting + self._given_up, 0
+                await self._judge(self._heartbeat.observe(self._clock(), sample, sent))
                 # After judging, which may take a self-test's time.
                 self._answered_s = self._clock()
             await asyncio.sleep(_POLL_PERIOD_S)
+
+    def _answers(self) -> None:
+        self._met, self._silent, self._answered_s = True, False, self._clock()
 
     async def _judge(self, pulse: Pulse) -> None:
         if pulse is Pulse.RESTARTED:
             await self._get_to_know()
         elif pulse is Pulse.HUNG:
             self._hangs("the engine hangs: it makes no step while work waits")
+            if self._asking is None or self._asking.done():
+                self._asking = asyncio.create_task(self._show_life())
         else:
             self._admit()
 
@@ -101,6 +125,20 @@ class EngineWatch:
         hung = EngineUnavailable(reason, retry_after_s=_HUNG_RETRY_AFTER_S)
         self._refuse(hung)
         self._http.abort(hung)
+
+    async def _show_life(self) -> None:
+        """Work for a core that hangs: nobody else's is sent, and its next step shows that it lives.
+
+        What comes of it does not matter.
+        """
+        with suppress(aiohttp.ClientError, OSError):
+            async with asyncio.timeout(_TOKEN_TIMEOUT_S):
+                await self._ask_for_a_token()
+
+    async def _ask_for_a_token(self) -> None:
+        messages = [{"role": "user", "content": "1"}]
+        body = {"model": self.model, "messages": messages, "max_tokens": 1}
+        await self._http.ask("/v1/chat/completions", body)
 
     def _not_understood(self, error: ValueError) -> None:
         self._heartbeat.forget()
@@ -119,11 +157,14 @@ class EngineWatch:
             async with asyncio.timeout(_SELF_TEST_TIMEOUT_S):
                 self.model, self.max_model_len = _read_card(await self._http.get("/v1/models"))
                 self._check_context()
+                # An engine compiles what it does for the first time: not when it must show life.
+                await self._ask_for_a_token()
                 self.isolation = await self._self_test()
         except ValueError as error:
             self._not_understood(error)
             return
         except (OcrError, aiohttp.ClientError, TimeoutError, OSError) as error:
+            self._given_up = int(isinstance(error, TimeoutError))
             why = error.detail if isinstance(error, OcrError) else type(error).__name__
             self._heartbeat.forget()  # so that the next poll tries again
             self._lost(f"the isolation self-test broke off: {why}")

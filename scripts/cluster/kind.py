@@ -1,0 +1,78 @@
+"""The same cluster by kind, where Docker works. Not tried yet, for want of a Docker."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+from scripts.cluster.options import GPU_TAINT, Options, gpu_labels, gpu_patch
+
+NAME = "hyocr"
+
+
+def up(options: Options, report: Callable[[str], None]) -> None:
+    roles = ["control-plane", *["worker"] * (options.nodes - 1)]
+    config = {
+        "kind": "Cluster",
+        "apiVersion": "kind.x-k8s.io/v1alpha4",
+        "nodes": [{"role": role} for role in roles],
+    }
+    command = ("kind", "create", "cluster", "--name", NAME, "--wait", "90s", "--config", "-")
+    subprocess.run(command, check=True, text=True, input=json.dumps(config))
+    for number, node in enumerate(_nodes(), start=1):
+        set_gpus(node, options.gpus.get(f"n{number}", 0), taint=options.gpu_taint)
+    report("nodes are Ready")
+
+
+def down() -> None:
+    subprocess.run(("kind", "delete", "cluster", "--name", NAME), check=True)
+
+
+def load(archives: list[Path]) -> None:
+    for archive in archives:
+        command = ("kind", "load", "image-archive", "--name", NAME, str(archive))
+        subprocess.run(command, check=True)
+
+
+def status() -> str:
+    return kubectl("get", "nodes", "-o", "wide")
+
+
+def stop_node(name: str) -> None:
+    subprocess.run(("docker", "kill", name), check=True)
+
+
+def start_node(name: str) -> None:
+    subprocess.run(("docker", "start", name), check=True)
+    kubectl("wait", "--for=condition=Ready", f"node/{name}", "--timeout=90s")
+
+
+def set_gpus(node: str, count: int, *, taint: bool = False) -> None:
+    kubectl("label", "node", node, "--overwrite", *gpu_labels(count))
+    kubectl("patch", "node", node, "--subresource=status", "--type=merge", "-p", gpu_patch(count))
+    if taint:
+        kubectl("taint", "node", node, "--overwrite", GPU_TAINT)
+
+
+def command(words: list[str]) -> list[str]:
+    return words
+
+
+def network() -> None:
+    """The machine reaches kind's nodes as it is."""
+
+
+def variables() -> dict[str, str]:
+    return {}
+
+
+def kubectl(*arguments: str) -> str:
+    words = ("kubectl", "--context", f"kind-{NAME}", *arguments)
+    return subprocess.run(words, check=True, capture_output=True, text=True).stdout
+
+
+def _nodes() -> list[str]:
+    words = ("kind", "get", "nodes", "--name", NAME)
+    return sorted(subprocess.run(words, check=True, capture_output=True, text=True).stdout.split())

@@ -1,0 +1,143 @@
+"""A release of the chart, and the pods, containers and processes it runs as."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+from urllib.request import Request, urlopen
+
+from tests.cluster.kube import Namespace, is_true
+from tests.engine.papers import invoices
+
+ROOT = Path(__file__).resolve().parents[2]
+CHART = ROOT / "charts" / "hunyuan-ocr"
+CPU_TRIAL = CHART / "ci" / "cpu-trial-values.yaml"
+PRETENDED_4090_D = Path(__file__).with_name("pretended-4090-d.yaml")
+NAME = "hunyuan-ocr"
+SERVER = f"app.kubernetes.io/instance={NAME},app.kubernetes.io/component=server"
+# Two engines that start at once on two cores take this long at the worst.
+START_S = 420.0
+NO_SETS: Mapping[str, object] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """The chart installed in a namespace, over the CPU trial's values and `values`."""
+
+    namespace: Namespace
+    values: tuple[Path, ...] = ()
+
+    def install(self, sets: Mapping[str, object] = NO_SETS) -> None:
+        """`helm install --wait`. Raises CommandFailed when it is not ready in time."""
+        self._helm("install", sets, *waiting(START_S))
+
+    def begin_install(self, sets: Mapping[str, object] = NO_SETS) -> str:
+        """`helm install` that does not wait; its notes."""
+        return self._helm("install", sets)
+
+    def upgrade(self, sets: Mapping[str, object] = NO_SETS, within_s: float = START_S) -> None:
+        """`helm upgrade --wait`, from the chart's values anew."""
+        self._helm("upgrade", sets, *waiting(within_s))
+
+    def rollback(self) -> None:
+        self.namespace.helm("rollback", NAME, *waiting(START_S), timeout_s=START_S + 10)
+
+    def uninstall(self) -> None:
+        self.namespace.helm("uninstall", NAME, "--wait", "--timeout", "120s")
+
+    def test(self) -> str:
+        """`helm test`; what its pod said."""
+        return self.namespace.helm("test", NAME, "--logs", "--timeout", "180s")
+
+    def _helm(self, verb: str, sets: Mapping[str, object], *options: str) -> str:
+        files = [word for path in (CPU_TRIAL, *self.values) for word in ("--values", str(path))]
+        given = [word for key, value in sets.items() for word in ("--set", f"{key}={value}")]
+        words = (verb, NAME, str(CHART), *files, *given, *options)
+        return self.namespace.helm(*words, timeout_s=START_S + 10)
+
+    def read(self) -> str:
+        """A page's text, from the Service. Raises HTTPError."""
+        request = Request(
+            self.url + "/ocr", next(invoices(1, seed=1)).png, {"Content-Type": "image/png"}
+        )
+        with urlopen(request, timeout=70) as answer:
+            return str(json.load(answer)["text"])
+
+    @property
+    def url(self) -> str:
+        """The Service's address, as callers on a node reach it."""
+        address = self.namespace.get("service", NAME)["spec"]["clusterIP"]
+        return f"http://{address}:7860"
+
+    def pods(self) -> list[dict[str, Any]]:
+        """The pods, oldest first; those that are ending are among them."""
+        return self.namespace.pods(SERVER)
+
+    def ready(self, count: int) -> bool:
+        """Whether there are just so many pods, none of them ending, all of them ready."""
+        pods = self.pods()
+        ending = any("deletionTimestamp" in pod["metadata"] for pod in pods)
+        return not ending and sum(is_true(pod, "Ready") for pod in pods) == count == len(pods)
+
+    def wait_until_ready(self, count: int) -> float:
+        """Seconds until `ready`."""
+        began = time.monotonic()
+        self.namespace.wait_for(f"{count} pods ready", lambda: self.ready(count), START_S)
+        return time.monotonic() - began
+
+    def readiness(self, pod: Mapping[str, Any]) -> str:
+        """What the pod's /readyz says, whatever its status."""
+        return self.namespace.exec(
+            pod["metadata"]["name"], "python3", "-c", _ASK_READYZ, container=NAME
+        )
+
+
+_ASK_READYZ = (
+    "import http.client as h; c = h.HTTPConnection('127.0.0.1', 9180, timeout=10);"
+    "c.request('GET', '/readyz'); print(c.getresponse().read().decode())"
+)
+
+
+def container(pod: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """The status of a container, be it a native sidecar."""
+    status = pod["status"]
+    statuses = [*status.get("initContainerStatuses", ()), *status.get("containerStatuses", ())]
+    return next(found for found in statuses if found["name"] == name)
+
+
+def restarts(pod: Mapping[str, Any]) -> dict[str, int]:
+    """How often the service's and vLLM's container were restarted."""
+    return {name: int(container(pod, name)["restartCount"]) for name in (NAME, "vllm")}
+
+
+def signal_process(pod: Mapping[str, Any], words: str, signum: signal.Signals) -> None:
+    """Send a signal to the pod's one process whose command line holds `words`.
+
+    From outside of the container, where even its first process can be killed.
+    """
+    uid = pod["metadata"]["uid"]
+    found = [
+        pid for pid in map(int, filter(str.isdigit, os.listdir("/proc"))) if _is(pid, uid, words)
+    ]
+    assert len(found) == 1, (words, found)
+    os.kill(found[0], signum)
+
+
+def _is(pid: int, uid: str, words: str) -> bool:
+    process = Path(f"/proc/{pid}")
+    try:
+        command = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+        return words in command and uid in (process / "cgroup").read_text()
+    except OSError:
+        return False
+
+
+def waiting(within_s: float) -> tuple[str, ...]:
+    return ("--wait", "--timeout", f"{within_s:.0f}s")
