@@ -110,6 +110,12 @@ format-chart: $(VENV)/.dev ## Write the chart's schema and README too; builds tw
 figure: $(VENV)/.dev ## Measure a figure: make figure NAME=cer (without NAME: list them)
 	@$(BIN)/python -m benchmarks $(NAME)
 
+MINUTES ?= 30
+
+.PHONY: soak
+soak: $(VENV)/.dev ## Load with disconnects and engine restarts, and look for leaks: MINUTES=30
+	$(BIN)/python -m benchmarks.soak --minutes $(MINUTES)
+
 LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --no-header
 
 .PHONY: lock

@@ -13,6 +13,8 @@ FIGURES = {
     "engine-throughput": "benchmarks.engine_throughput",
     "overhead": "benchmarks.overhead",
     "goodput": "benchmarks.goodput",
+    "goodput-wall-clock": "benchmarks.goodput_wall_clock",
+    "overload": "benchmarks.overload",
     "fairness": "benchmarks.fairness",
     "admission": "benchmarks.admission",
 }

@@ -9,17 +9,9 @@ from benchmarks.simulator.engine import Engine
 from benchmarks.simulator.events import Timeline
 from benchmarks.simulator.parameters import EngineParameters
 from benchmarks.simulator.workload import KINDS, PageKind
-from hunyuan_ocr.traffic.calibration import calibrated
+from hunyuan_ocr.traffic.calibration import PRIOR, calibrated
 from hunyuan_ocr.traffic.cost import Sample, Speed
 
-# Proportions only: an H200's seconds (benchmarks/results/2026-11-30-h200-engines).
-PRIOR = Speed(
-    page_s=0.02,
-    visual_token_s=20e-6,
-    vision_tflop_s=0.02,
-    output_token_s=0.0024,
-    contention=0.05,
-)
 _OUTPUTS = (16, 64, 192)
 _TOGETHER = 15
 

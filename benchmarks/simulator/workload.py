@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from random import Random
 
-from hunyuan_ocr.engines.visual_tokens import SIDE, PixelBounds
+from hunyuan_ocr.engines.visual_tokens import PixelBounds
 from hunyuan_ocr.traffic.classes import Priority
 from hunyuan_ocr.traffic.cost import Work
 
@@ -29,9 +29,8 @@ class PageKind:
         return self.width * self.height / 1e6
 
     def work(self, output_tokens: int) -> Work:
-        width, height = _BOUNDS.resized(self.width, self.height)
-        patches = 4 * (width // SIDE) * (height // SIDE)
-        return Work(_BOUNDS.tokens(width, height), patches, output_tokens)
+        tokens = _BOUNDS.tokens(self.width, self.height)
+        return Work(tokens, _BOUNDS.patches(self.width, self.height), output_tokens)
 
 
 _OUTPUT_SIGMA = 0.5

@@ -15,11 +15,12 @@ from fastapi import Depends, FastAPI
 from fastapi.exceptions import RequestValidationError
 from fastapi.security import APIKeyHeader, HTTPBearer
 from opentelemetry.trace import TracerProvider
+from redis.asyncio import Redis
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.types import ASGIApp
 
-from hunyuan_ocr.api.context import context_of
+from hunyuan_ocr.api.callers import Callers
 from hunyuan_ocr.api.control import control_app
 from hunyuan_ocr.api.drain import ConnectionEnds, DrainGate
 from hunyuan_ocr.api.formats import FORMATS
@@ -31,10 +32,12 @@ from hunyuan_ocr.api.openai import OpenAiRoutes
 from hunyuan_ocr.api.openapi import install_openapi
 from hunyuan_ocr.api.ops import management_app, options_router
 from hunyuan_ocr.api.problems import handle_error
+from hunyuan_ocr.api.rate_limit import QuotaDisplay
+from hunyuan_ocr.calibrator import Calibrator
 from hunyuan_ocr.documents.document import READABLE
 from hunyuan_ocr.documents.header import Limits
 from hunyuan_ocr.documents.prepare import Preparer
-from hunyuan_ocr.engines.base import Engine
+from hunyuan_ocr.engines.base import Engine, EngineListener
 from hunyuan_ocr.engines.embedded import EmbeddedEngine
 from hunyuan_ocr.engines.visual_tokens import PixelBounds
 from hunyuan_ocr.engines.vllm import VllmEngine, VllmOptions
@@ -43,8 +46,16 @@ from hunyuan_ocr.pipeline import Pipeline, PipelineLimits
 from hunyuan_ocr.settings import Settings
 from hunyuan_ocr.telemetry.metrics import Metrics
 from hunyuan_ocr.telemetry.tracing import shut_down, tracer_provider
+from hunyuan_ocr.traffic.admission_control import AdmissionControl
+from hunyuan_ocr.traffic.byte_budget import ByteBudget
+from hunyuan_ocr.traffic.classes import Priority
 from hunyuan_ocr.traffic.drain import Drain, Drainer
-from hunyuan_ocr.traffic.slots import ByteBudget
+from hunyuan_ocr.traffic_wiring import (
+    build_admission_control,
+    quota_store,
+    quotas,
+    watch_pressure,
+)
 
 VERSION = version("hunyuan-ocr")
 _MEGA = 1_000_000
@@ -68,6 +79,8 @@ class Service:
     pipeline: Pipeline
     engine: Engine
     preparer: Preparer
+    admission: AdmissionControl
+    redis: Redis | None
     metrics: Metrics
     traces: TracerProvider
     drainer: Drainer
@@ -81,8 +94,10 @@ class Service:
             self.preparer.start()
             stack.push_async_callback(self.engine.close)
             await self.engine.start()
-            lag = asyncio.create_task(_observe_lag(self.metrics))
-            stack.push_async_callback(_stop, lag)
+            if self.redis is not None:
+                stack.push_async_callback(self.redis.aclose)
+            for watch in (_observe_lag(self.metrics), watch_pressure(self.admission, self.metrics)):
+                stack.push_async_callback(_stop, asyncio.create_task(watch))
             yield
 
 
@@ -90,12 +105,15 @@ def build(settings: Settings) -> Service:
     """Build a service; starts nothing. A second one in the same process is its own."""
     metrics = Metrics(VERSION)
     traces = tracer_provider(VERSION, settings.otlp_endpoint)
-    engine = build_engine(settings)
+    redis = quota_store(settings)
+    admission = build_admission_control(settings, metrics, redis)
+    calibrator = Calibrator(admission, random.Random(), time.monotonic)  # noqa: S311
+    engine = build_engine(settings, calibrator)
     preparer = build_preparer(settings)
     drain = Drain(time.monotonic)
     drainer = Drainer(drain, settings.markers_directory)
-    pipeline = build_pipeline(settings, engine, preparer, metrics, drain)
-    routes = _api(settings, pipeline, engine)
+    pipeline = build_pipeline(settings, engine, preparer, admission, metrics, drain)
+    routes = _api(settings, pipeline, engine, admission)
 
     def unready() -> Unavailable | None:
         return Draining("the service is draining") if drain.begun else engine.refusal()
@@ -106,11 +124,15 @@ def build(settings: Settings) -> Service:
         management=management_app(
             metrics, engine, refusal=unready, hung_limit_s=settings.engine_hung_limit_s
         ),
-        control=control_app(drainer, settings.drain_propagation_s, lambda: pipeline.pages_begun),
+        control=control_app(
+            drainer, settings.drain_propagation_s, lambda: admission.admission.begun
+        ),
         openapi=routes.openapi,
         pipeline=pipeline,
         engine=engine,
         preparer=preparer,
+        admission=admission,
+        redis=redis,
         metrics=metrics,
         traces=traces,
         drainer=drainer,
@@ -136,14 +158,15 @@ def _surrounded(
     return ConnectionEnds(scoped, drain)
 
 
-def build_engine(settings: Settings) -> Engine:
+def build_engine(settings: Settings, listener: EngineListener) -> Engine:
     if settings.engine == "vllm":
-        return VllmEngine(vllm_options(settings), random.Random())  # noqa: S311
+        return VllmEngine(vllm_options(settings), random.Random(), listener)  # noqa: S311
     return EmbeddedEngine(
         workers=settings.embedded_workers,
         threads_per_worker=settings.embedded_threads_per_worker,
         page_timeout_s=settings.embedded_page_timeout_s,
         max_pixels=int(settings.embedded_max_megapixels * _MEGA),
+        listener=listener,
     )
 
 
@@ -171,7 +194,12 @@ def build_preparer(settings: Settings) -> Preparer:
 
 
 def build_pipeline(
-    settings: Settings, engine: Engine, preparer: Preparer, metrics: Metrics, drain: Drain
+    settings: Settings,
+    engine: Engine,
+    preparer: Preparer,
+    admission: AdmissionControl,
+    metrics: Metrics,
+    drain: Drain,
 ) -> Pipeline:
     limits = PipelineLimits(
         document=Limits(
@@ -180,13 +208,13 @@ def build_pipeline(
             pdf_dpi=settings.pdf_dpi,
         ),
         max_pages=settings.max_pages,
-        max_waiting_pages=settings.max_waiting_pages,
-        pages_ahead=settings.decode_workers,
+        pages_at_once=engine.capabilities.concurrency + settings.decode_workers,
         pdf_dpi=settings.pdf_dpi,
     )
     return Pipeline(
         engine=engine,
         preparer=preparer,
+        control=admission,
         limits=limits,
         metrics=metrics,
         drain=drain,
@@ -194,7 +222,9 @@ def build_pipeline(
     )
 
 
-def _api(settings: Settings, pipeline: Pipeline, engine: Engine) -> FastAPI:
+def _api(
+    settings: Settings, pipeline: Pipeline, engine: Engine, admission: AdmissionControl
+) -> FastAPI:
     errors: tuple[type[Exception], ...] = (
         OcrError,
         RequestValidationError,
@@ -209,37 +239,42 @@ def _api(settings: Settings, pipeline: Pipeline, engine: Engine) -> FastAPI:
         exception_handlers=dict.fromkeys(errors, handle_error),
         redirect_slashes=False,
     )
-    keys = KeyRing(settings.api_keys_file)
-    keyed = _key_dependencies(keys)
+    quota_display = QuotaDisplay(quotas(settings), admission.limiter)
+    callers = Callers(KeyRing(settings.api_keys_file), quota_display)
+    keyed = _key_dependencies(callers)
     limits = OcrLimits(
         max_body_bytes=int(settings.max_body_megabytes * _MEGA),
         max_instruction_chars=settings.max_instruction_chars,
-        timeouts_s={
-            "interactive": settings.interactive_timeout_s,
-            "standard": settings.standard_timeout_s,
-            "batch": settings.batch_timeout_s,
-        },
+        max_timeout_s=settings.batch_timeout_s,
     )
     app.include_router(OcrRoutes(pipeline, limits).router, dependencies=keyed)
     if isinstance(engine, VllmEngine):
         openai = OpenAiRoutes(
             pipeline,
             engine,
-            keys=keys,
+            callers=callers,
             max_image_megapixels=settings.max_image_megapixels,
-            timeout_s=settings.batch_timeout_s,
+            timeouts_s={priority: admission.timeout_s(priority, None) for priority in Priority},
         )
         app.router.routes += openai.routes
-    app.include_router(options_router(lambda: _options(settings, engine)), dependencies=keyed)
+
+    def options(tenant: str) -> dict[str, Any]:
+        return {
+            **_options(settings, engine),
+            "quotas": quota_display.options(tenant),
+            "classes": {priority: _class_options(admission, priority) for priority in Priority},
+        }
+
+    app.include_router(options_router(options), dependencies=keyed)
     install_openapi(app, chat=isinstance(engine, VllmEngine))
     return app
 
 
-def _key_dependencies(keys: KeyRing) -> list[Any]:
+def _key_dependencies(callers: Callers) -> list[Any]:
     """Check the caller's key before the body is read; both header forms are documented."""
 
     async def authenticate(request: Request) -> None:
-        context_of(request.scope).tenant = keys.tenant(request.headers)
+        callers.identify(request.scope)
 
     schemes = (HTTPBearer(auto_error=False), APIKeyHeader(name="X-API-Key", auto_error=False))
     return [Depends(dependency) for dependency in (*schemes, authenticate)]
@@ -261,11 +296,15 @@ def _options(settings: Settings, engine: Engine) -> dict[str, Any]:
             "body_timeout_s": settings.body_timeout_s,
             "max_timeout_s": settings.batch_timeout_s,
         },
-        "default_timeouts_s": {
-            "interactive": settings.interactive_timeout_s,
-            "standard": settings.standard_timeout_s,
-            "batch": settings.batch_timeout_s,
-        },
+    }
+
+
+def _class_options(admission: AdmissionControl, priority: Priority) -> dict[str, Any]:
+    """What a class gives, and how full it is now."""
+    return {
+        "default_timeout_s": admission.timeout_s(priority, None),
+        "pages_waiting": admission.admission.waiting(priority),
+        "queue_fullness": round(admission.admission.fullness(priority), 3),
     }
 
 
@@ -277,6 +316,7 @@ def _body_budget(settings: Settings, metrics: Metrics) -> ByteBudget:
 
 async def _observe_lag(metrics: Metrics) -> None:
     loop = asyncio.get_running_loop()
+    metrics.loop_tasks.set_function(lambda: len(asyncio.all_tasks(loop)))
     while True:
         due = loop.time() + _LAG_PERIOD_S
         await asyncio.sleep(_LAG_PERIOD_S)

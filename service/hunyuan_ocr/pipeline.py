@@ -6,9 +6,9 @@ Every route and the command line walk this one path; each step takes a value and
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from hunyuan_ocr.concurrency import as_they_finish
 from hunyuan_ocr.documents.document import (
     Document,
     DocumentInfo,
+    PageSize,
     PreparedPage,
     PrepareOptions,
 )
@@ -25,34 +26,48 @@ from hunyuan_ocr.documents.pages import parse_pages
 from hunyuan_ocr.documents.prepare import Preparer, spooled
 from hunyuan_ocr.documents.sniff import sniff
 from hunyuan_ocr.engines.base import Engine, Line, TokenUsage
-from hunyuan_ocr.errors import (
-    DeadlineExceeded,
-    OcrError,
-    QueueFull,
-    TaskUnsupported,
-)
+from hunyuan_ocr.engines.visual_tokens import PixelBounds
+from hunyuan_ocr.errors import DeadlineExceeded, OcrError, TaskUnsupported
 from hunyuan_ocr.reading import PageLine, PageResult, Reading, ReadRequest
-from hunyuan_ocr.recognise import Recognition, recognise
+from hunyuan_ocr.recognise import OnText, Recognition, TextEvent, recognise
 from hunyuan_ocr.tasks.catalogue import Task
 from hunyuan_ocr.tasks.prompts import TaskRequest, build_prompt
 from hunyuan_ocr.telemetry.metrics import Metrics
 from hunyuan_ocr.telemetry.stages import Stage, StageRecorder
+from hunyuan_ocr.traffic.admission_control import AdmissionControl
+from hunyuan_ocr.traffic.classes import Priority, priority_of
+from hunyuan_ocr.traffic.cost import Work
 from hunyuan_ocr.traffic.drain import Drain
-from hunyuan_ocr.traffic.slots import Slots
+from hunyuan_ocr.traffic.tickets import Asked, Ticket
 
 # A page shown to the model below half its size may lose small print: callers are told.
 DOWNSCALED_BELOW = 0.5
+# The name under which requests that are passed through are priced.
+PASSED_THROUGH = "passed_through"
+# Time lost to a caller who takes text slowly is not the engine's: beyond this part of a page's
+# time, what was measured says nothing.
+_HELD_BACK_MAX = 0.05
 
 
 @dataclass(frozen=True, slots=True)
 class PipelineLimits:
-    """What one request may ask for; `pages_ahead` are prepared while others are in the engine."""
+    """What one request may ask for; of a document `pages_at_once` are worked on."""
 
     document: Limits
     max_pages: int
-    max_waiting_pages: int
-    pages_ahead: int
+    pages_at_once: int
     pdf_dpi: int
+
+
+@dataclass(frozen=True, slots=True)
+class PassedThrough:
+    """A request that goes to the engine as it is; `deadline` by the event loop's clock."""
+
+    tenant: str
+    priority: Priority
+    deadline: float
+    visual_tokens: int
+    vit_patches: int
 
 
 class Pipeline:
@@ -63,6 +78,7 @@ class Pipeline:
         *,
         engine: Engine,
         preparer: Preparer,
+        control: AdmissionControl,
         limits: PipelineLimits,
         metrics: Metrics,
         drain: Drain,
@@ -74,17 +90,15 @@ class Pipeline:
         self._metrics = metrics
         self._drain = drain
         self._spool_directory = spool_directory
-        concurrency = engine.capabilities.concurrency
-        self._pages_at_once = concurrency + limits.pages_ahead
-        self._page_slots = Slots(self._pages_at_once)
-        self._engine_slots = Slots(concurrency)
-        metrics.pages_waiting.set_function(lambda: self._page_slots.waiting)
-        metrics.pages_in_flight.set_function(lambda: self._engine_slots.held)
+        self._control = control
+        capabilities = engine.capabilities
+        self._bounds = PixelBounds(capabilities.min_pixels, capabilities.max_pixels)
 
-    @property
-    def pages_begun(self) -> int:
-        """Pages being prepared, or waiting for the engine or in it."""
-        return self._page_slots.held
+    def check(self, possible: Iterable[Priority], tenant: str) -> None:
+        """Raise what every request is refused with that may turn out to be of these classes."""
+        if refusal := self._engine.refusal():
+            raise refusal.for_caller()
+        self._control.check(possible, tenant)
 
     @asynccontextmanager
     async def open(self, request: ReadRequest, stages: StageRecorder) -> AsyncIterator[Reading]:
@@ -93,51 +107,93 @@ class Pipeline:
         Raises the OcrError of whatever refuses the document as a whole. A page's own error is
         an item of `results`.
         """
-        self._admit(request.task)
+        self._check_task(request.task)
         document = Document(sniff(request.data), request.data, password=request.password)
         async with spooled(document, self._spool_directory) as document:
             with stages.stage(Stage.INSPECT):
                 info = await self._inspect(document, request)
             selected = parse_pages(request.pages, len(info.pages), self._limits.max_pages)
-            reading = Reading(len(info.pages), selected, info.cut_off)
-            job = partial(self._page, document, request, stages, reading)
-            jobs = (partial(job, index) for index in selected)
-            async with aclosing(as_they_finish(jobs, self._pages_at_once)) as reading.results:
-                yield reading
+            priority = priority_of(request.priority, len(selected))
+            reading = Reading(
+                pages_total=len(info.pages),
+                selected=selected,
+                cut_off=info.cut_off,
+                priority=priority,
+                deadline=self._deadline(request, priority),
+            )
+            asked = self._asked(request, reading, info)
+            async with self._control.admit(asked) as tickets:
+                job = partial(self._page, document, request, stages, reading)
+                jobs = (partial(job, *page) for page in zip(selected, tickets, strict=True))
+                at_once = self._limits.pages_at_once
+                async with aclosing(as_they_finish(jobs, at_once)) as reading.results:
+                    yield reading
 
     @asynccontextmanager
-    async def turn(self, stages: StageRecorder) -> AsyncIterator[None]:
-        """Hold the engine for a request that is passed through without being prepared here."""
-        self._check_queue()
-        async with (
-            self._page_slots.hold(stages.stage(Stage.QUEUE)),
-            self._engine_slots.hold(stages.stage(Stage.QUEUE)),
-        ):
+    async def turn(
+        self, asked: PassedThrough, stages: StageRecorder
+    ) -> AsyncIterator[Callable[[TokenUsage], None]]:
+        """Hold the engine for a request that is passed through without being prepared here.
+
+        Tell the function that is yielded what the engine counted, before leaving.
+        """
+        price = self._control.price(PASSED_THROUGH, asked.visual_tokens, asked.vit_patches)
+        wanted = Asked(asked.priority, asked.tenant, asked.deadline, (price,))
+        async with self._control.admit(wanted) as (ticket,), AsyncExitStack() as turn:
+            with stages.stage(Stage.QUEUE):
+                await turn.enter_async_context(self._control.turn(ticket))
+
+            def served(usage: TokenUsage) -> None:
+                self._count_tokens(usage)
+                work = Work(asked.visual_tokens, asked.vit_patches, usage.output)
+                self._served(ticket, PASSED_THROUGH, work, trusted=True)
+
+            async with self._engine_slots(ticket, stages):
+                yield served
+
+    @asynccontextmanager
+    async def _engine_slots(self, ticket: Ticket, stages: StageRecorder) -> AsyncIterator[None]:
+        async with AsyncExitStack() as slots:
+            with stages.stage(Stage.QUEUE):
+                await slots.enter_async_context(self._control.engine(ticket))
             with stages.stage(Stage.ENGINE):
                 yield
 
-    def count_tokens(self, usage: TokenUsage) -> None:
-        self._metrics.tokens.labels("prompt").inc(usage.prompt)
-        self._metrics.tokens.labels("output").inc(usage.output)
+    def _served(self, ticket: Ticket, task: str, work: Work, *, trusted: bool) -> None:
+        ratio = self._control.served(ticket, task, work, trusted=trusted)
+        self._metrics.service_ratio.observe(ratio)
 
-    def _check_queue(self) -> None:
-        if refusal := self._engine.refusal():
-            raise refusal.for_caller()
-        if self._page_slots.waiting >= self._limits.max_waiting_pages:
-            raise QueueFull(f"{self._page_slots.waiting} pages are waiting", retry_after_s=2.0)
+    def _deadline(self, request: ReadRequest, priority: Priority) -> float:
+        return request.arrived_at + self._control.timeout_s(priority, request.timeout_s)
 
-    def _admit(self, task: TaskRequest) -> None:
+    def _asked(self, request: ReadRequest, reading: Reading, info: DocumentInfo) -> Asked:
+        """The request with a price for each page, from what its header says of its size."""
+        bounds = self._bounds
+        if (factor := self._control.pixel_factor) < 1:
+            bounds = replace(bounds, max_pixels=int(bounds.max_pixels * factor))
+        prices = []
+        for index in reading.selected:
+            size = info.pages[index].width, info.pages[index].height
+            prices.append(
+                self._control.price(request.task.task, bounds.tokens(*size), bounds.patches(*size))
+            )
+        return Asked(reading.priority, request.tenant, reading.deadline, prices)
+
+    def _check_task(self, task: TaskRequest) -> None:
         capabilities = self._engine.capabilities
         if task.task not in capabilities.tasks:
             raise TaskUnsupported(f"the {capabilities.engine} engine does not do {task.task!s}")
         if task.has_words and not capabilities.prompted:
             raise TaskUnsupported(f"the {capabilities.engine} engine follows no instruction")
         build_prompt(task, capabilities.generation)  # refuses a task that asks for nothing
-        self._check_queue()
+        if refusal := self._engine.refusal():
+            raise refusal.for_caller()
 
     async def _inspect(self, document: Document, request: ReadRequest) -> DocumentInfo:
         try:
-            async with asyncio.timeout_at(request.deadline):
+            async with asyncio.timeout_at(
+                self._deadline(request, priority_of(request.priority, 1))
+            ):
                 return await self._preparer.inspect(document, self._limits.document)
         except TimeoutError:
             raise DeadlineExceeded("the document was not opened within its time") from None
@@ -149,10 +205,11 @@ class Pipeline:
         stages: StageRecorder,
         reading: Reading,
         index: int,
+        ticket: Ticket,
     ) -> PageResult:
         try:
-            async with asyncio.timeout_at(request.deadline):
-                result = await self._read(document, index, request, stages, reading)
+            async with asyncio.timeout_at(reading.deadline):
+                result = await self._read(document, index, ticket, request, stages, reading)
         except TimeoutError:
             result = self._failed(index, DeadlineExceeded())
         except OcrError as error:
@@ -164,37 +221,54 @@ class Pipeline:
         self,
         document: Document,
         index: int,
+        ticket: Ticket,
         request: ReadRequest,
         stages: StageRecorder,
         reading: Reading,
     ) -> PageResult:
         """Prepare the page while others hold the engine, read it, map its boxes back."""
-        async with AsyncExitStack() as turn, AsyncExitStack() as slot:
+        async with AsyncExitStack() as turn:
             with stages.stage(Stage.QUEUE):
-                await turn.enter_async_context(self._preparer.turn(document))
-            await slot.enter_async_context(self._page_slots.hold(stages.stage(Stage.QUEUE)))
+                await turn.enter_async_context(self._control.turn(ticket))
             if len(reading.selected) > 1:  # a single page is all of a request in flight
                 self._drain.check()
+            options = self._prepare_options()
             with stages.stage(Stage.PREPARE):
-                page = await self._preparer.prepare(document, index, self._prepare_options())
-            await turn.aclose()
-            async with self._engine_slots.hold(stages.stage(Stage.QUEUE)):
-                with stages.stage(Stage.ENGINE):
-                    recognition = await recognise(
-                        self._engine,
-                        page.image,
-                        request.task,
-                        generation=self._engine.capabilities.generation,
-                        request_id=f"{request.request_id}-{index}",
-                        max_output_tokens=self._engine.capabilities.max_output_tokens,
-                        on_text=partial(reading.on_text, index) if reading.on_text else None,
-                    )
-        return self._result(index, page, recognition)
+                async with self._preparer.turn(document):
+                    page = await self._preparer.prepare(document, index, options)
+            listener = _Listener(partial(reading.on_text, index)) if reading.on_text else None
+            async with self._engine_slots(ticket, stages):
+                recognition = await recognise(
+                    self._engine,
+                    page.image,
+                    request.task,
+                    generation=self._engine.capabilities.generation,
+                    request_id=f"{request.request_id}-{index}",
+                    max_output_tokens=self._engine.capabilities.max_output_tokens,
+                    on_text=listener.hear if listener else None,
+                )
+                self._learn(ticket, request.task.task, page, recognition, listener)
+        return self._result(index, page, recognition, self._degraded(page, options, reading))
+
+    def _learn(
+        self,
+        ticket: Ticket,
+        task: Task,
+        page: PreparedPage,
+        read: Recognition,
+        listener: _Listener | None,
+    ) -> None:
+        held_back_s = listener.seconds if listener else 0.0
+        if held_back_s > _HELD_BACK_MAX * (asyncio.get_running_loop().time() - ticket.started_at):
+            return
+        size = page.image.width, page.image.height
+        work = Work(self._bounds.tokens(*size), self._bounds.patches(*size), read.usage.output)
+        self._served(ticket, task, work, trusted=read.attempts == 1)
 
     def _prepare_options(self) -> PrepareOptions:
         capabilities = self._engine.capabilities
         return PrepareOptions(
-            max_pixels=capabilities.max_pixels,
+            max_pixels=int(capabilities.max_pixels * self._control.pixel_factor),
             min_pixels=capabilities.min_pixels,
             encoding=capabilities.encoding,
             accepts=capabilities.accepts,
@@ -202,7 +276,21 @@ class Pipeline:
             pdf_dpi=self._limits.pdf_dpi,
         )
 
-    def _result(self, index: int, page: PreparedPage, read: Recognition) -> PageResult:
+    def _degraded(
+        self, page: PreparedPage, options: PrepareOptions, reading: Reading
+    ) -> tuple[str, ...]:
+        """What the ladder of degradation did to this page, by the names of its warnings."""
+        warnings = []
+        lowered = options.max_pixels < self._engine.capabilities.max_pixels
+        if lowered and _pixels(page.source) > options.max_pixels:
+            warnings.append("resolution_lowered")
+        if self._control.batch_shrunk and reading.priority is Priority.BATCH:
+            warnings.append("batch_slowed")
+        return tuple(warnings)
+
+    def _result(
+        self, index: int, page: PreparedPage, read: Recognition, degraded: tuple[str, ...]
+    ) -> PageResult:
         scale = min(page.placement.scale_x, page.placement.scale_y)
         shrunk = ("downscaled",) if scale < DOWNSCALED_BELOW else ()
         return PageResult(
@@ -217,8 +305,9 @@ class Pipeline:
             scale=round(scale, 4),
             rotation_applied=page.rotation_applied,
             blank=page.blank,
+            degraded="resolution_lowered" in degraded,
             finish_reason=read.finish_reason,
-            warnings=(*read.warnings, *shrunk),
+            warnings=(*read.warnings, *shrunk, *degraded),
             usage=read.usage,
         )
 
@@ -227,13 +316,36 @@ class Pipeline:
             index=index, status="error", engine=self._engine.capabilities.engine, error=error
         )
 
+    def _count_tokens(self, usage: TokenUsage) -> None:
+        self._metrics.tokens.labels("prompt").inc(usage.prompt)
+        self._metrics.tokens.labels("output").inc(usage.output)
+
     def _count(self, task: Task, result: PageResult) -> None:
         outcome = result.error.code if result.error else "ok"
         if result.error:
             self._metrics.refused.labels(outcome).inc()
         self._metrics.pages.labels(task, result.engine, outcome).inc()
         self._metrics.megapixels.inc(result.width * result.height / 1e6)
-        self.count_tokens(result.usage)
+        self._metrics.degraded.inc(result.degraded)
+        self._count_tokens(result.usage)
+
+
+class _Listener:
+    """A caller who hears text as it is generated; `seconds` is how long it held the engine back."""
+
+    def __init__(self, hear: OnText) -> None:
+        self._hear = hear
+        self._loop = asyncio.get_running_loop()
+        self.seconds = 0.0
+
+    async def hear(self, event: TextEvent) -> None:
+        began = self._loop.time()
+        await self._hear(event)
+        self.seconds += self._loop.time() - began
+
+
+def _pixels(size: PageSize) -> int:
+    return size.width * size.height
 
 
 def _in_source(line: Line, page: PreparedPage) -> PageLine:

@@ -74,6 +74,17 @@ class Settings(BaseSettings):
     vllm_concurrency: int = Field(
         16, ge=1, le=4096, description="Pages in vLLM at once; its --max-num-seqs."
     )
+    vllm_concurrency_floor: int = Field(
+        8,
+        ge=1,
+        description="An overloaded vLLM still gets this many pages; as `vllm_concurrency`: static.",
+    )
+    vllm_slot_tokens: int = Field(
+        2048,
+        ge=64,
+        description="Tokens of the KV cache that one page of the concurrency may take; more count "
+        "as several. All slots together must fit into the cache.",
+    )
     vllm_min_pixels: int = Field(
         512 * 512, ge=1024, description="`min_pixels` of the model's preprocessor_config.json."
     )
@@ -128,7 +139,8 @@ class Settings(BaseSettings):
     max_bodies_megabytes: float = Field(
         512.0,
         gt=0,
-        description="All request bodies in memory together; one more is refused with 429.",
+        description="All request bodies in memory together; one more is refused with 429. One "
+        "caller may have four fifths of it.",
     )
     body_timeout_s: float = Field(30.0, gt=0, description="Longest that a body may take to arrive.")
     max_image_megapixels: float = Field(
@@ -144,8 +156,51 @@ class Settings(BaseSettings):
     max_header_kilobytes: int = Field(
         64, ge=8, le=1024, description="Largest headers of a request; larger ones get 431."
     )
-    max_waiting_pages: int = Field(
-        256, ge=0, description="Pages that may wait for the engine; one more is refused with 429."
+
+    # Who gets the engine
+    interactive_max_queue_s: float | None = Field(
+        None,
+        gt=0,
+        description="Interactive work that may wait, in seconds of the whole engine; unset: "
+        "1 with vLLM, 10 with the embedded engine.",
+    )
+    standard_max_queue_s: float | None = Field(
+        None,
+        gt=0,
+        description="Standard work that may wait, in seconds of the whole engine; unset: "
+        "8 with vLLM, 40 with the embedded engine.",
+    )
+    batch_max_queue_s: float | None = Field(
+        None,
+        gt=0,
+        description="Batch work that may wait, in seconds of the whole engine; unset: "
+        "240 with vLLM, 400 with the embedded engine.",
+    )
+    interactive_reserved_slots: int = Field(
+        7, ge=0, description="Slots kept free of batch; always fewer than half of all."
+    )
+    degrade_top: Literal["none", "shrink_batch", "lower_pixels"] = Field(
+        "lower_pixels",
+        description="What lasting load may lead to: fewer slots for batch, then half the pixels.",
+    )
+    quota_requests_per_s: float | None = Field(
+        None, gt=0, description="Requests a second that one caller may make; unset: no such quota."
+    )
+    quota_requests_burst: float = Field(
+        60.0, ge=1, description="Requests that one caller may make at once, where there is a quota."
+    )
+    quota_cost_per_s: float | None = Field(
+        None,
+        gt=0,
+        description="Slot seconds of the engine that one caller may use a second; unset: no quota.",
+    )
+    quota_cost_burst: float = Field(
+        120.0, gt=0, description="Slot seconds that one caller may use at once, likewise."
+    )
+    redis_url: str | None = Field(
+        None,
+        pattern=r"^(rediss?|unix)://",
+        description="Redis or Valkey in which replicas share quotas; unset: each counts its own.",
     )
 
     # Time

@@ -7,19 +7,25 @@ import multiprocessing
 import shutil
 import socket
 import subprocess
+import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from random import Random
 
+import httpx
 import pytest
 from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
+from hunyuan_ocr.api.keys import new_key
 from hunyuan_ocr.errors import QuotaExceeded
 from hunyuan_ocr.traffic.ratelimit import NO_DEBT, LocalQuotas, Quota, Quotas, RateLimiter
 from hunyuan_ocr.traffic.redis_quotas import RedisQuotas
+from tests.api.engine_standin import server_before, stand_in
+from tests.api.server import Server
+from tests.pictures import jpeg_bytes
 
 # Refilled so slowly that a test sees the burst alone.
 TWENTY = Quotas(Quota(per_s=1e-3, burst=20), Quota(per_s=1e-1, burst=1e4))
@@ -124,3 +130,42 @@ async def test_replicas_converge_when_redis_is_back(tmp_path: Path) -> None:
             assert await attempt(one)
             # 16 of 20 are known to all replicas again.
             assert sum([await attempt(two) for _ in range(10)]) == 4
+
+
+def statuses(key: str, *servers: Server) -> list[int]:
+    """What one page each brings from these servers."""
+    headers = {"Content-Type": "image/jpeg", "X-API-Key": key}
+    page = jpeg_bytes()
+    urls = (f"{server.url}/v1/ocr" for server in servers)
+    return [httpx.post(url, content=page, headers=headers).status_code for url in urls]
+
+
+def test_replicas_share_a_callers_quota_and_go_on_without_redis(tmp_path: Path) -> None:
+    port = free_port()
+    (first, first_entry), (second, second_entry) = new_key("first"), new_key("second")
+    keys = tmp_path / "keys"
+    keys.write_text(f"{first_entry}\n{second_entry}\n")
+    settings = {
+        "api_keys_file": keys,
+        "redis_url": f"redis://127.0.0.1:{port}",
+        "quota_requests_per_s": 0.001,
+        "quota_requests_burst": 6,
+    }
+    with (
+        stand_in(tmp_path, 20) as engine,
+        server_before(engine, tmp_path, **settings) as one,
+        server_before(engine, tmp_path, **settings) as two,
+    ):
+        with redis_server(tmp_path, port):
+            assert statuses(first, *[one, two] * 5).count(200) == 6
+            assert one.metric("hunyuan_ocr_quota_store_down") == 0
+        # Redis is gone: nobody waits for it, and each counts alone.
+        assert statuses(second, one, one, two) == [200] * 3
+        assert one.metric("hunyuan_ocr_quota_store_down") == 1
+        assert statuses(first, one, two) == [429, 429]
+        with redis_server(tmp_path, port):
+            taken = 3
+            while one.metric("hunyuan_ocr_quota_store_down"):
+                assert taken < 6, "its quota is used up, and Redis was not asked again"
+                time.sleep(1)
+                taken += statuses(second, one).count(200)

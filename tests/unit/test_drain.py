@@ -124,7 +124,7 @@ async def test_a_drain_concerns_its_own_service_alone(tmp_path: Path) -> None:
         assert (refused.status_code, refused.json()["code"]) == (503, "draining")
         assert refused.headers["connection"] == "close"
         served = await answer(staying.api, "/ocr", "POST")
-        assert (served.status_code, served.json()["code"]) == (400, "empty_body")
+        assert (served.status_code, served.json()["code"]) == (503, "engine_starting")
         assert "connection" not in served.headers
         reason = (await answer(leaving.management, "/readyz", "GET")).json()["reason"]
         assert "draining" in reason

@@ -89,9 +89,10 @@ def test_the_ladder_goes_up_step_by_step_and_down_more_slowly() -> None:
     assert press(ladder, 1.0, 4, 1) is Step.SHRINK_BATCH
     assert ladder.measures.batch_slots_max == 1
     assert ladder.measures.pixel_factor == 1
-    assert press(ladder, 1.0, 6, 20) is Step.CPU_ENGINE
-    assert ladder.measures.use_cpu_engine
-    assert press(ladder, 0.0, 100, 20) is Step.LOWER_PIXELS
+    assert press(ladder, 1.0, 6, 20) is Step.LOWER_PIXELS
+    assert ladder.measures.pixel_factor == 0.5
+    assert press(ladder, 0.0, 100, 20) is Step.SHRINK_BATCH
+    assert ladder.measures.pixel_factor == 1
     assert press(ladder, 0.0, 121, 100) is Step.NORMAL
     assert ladder.measures.batch_slots_max == float("inf")
 
@@ -106,8 +107,8 @@ def test_the_ladder_does_not_swing() -> None:
 
 
 def test_the_ladder_stops_at_its_top() -> None:
-    ladder = Ladder(LadderOptions(top=Step.LOWER_PIXELS))
-    assert press(ladder, 1.0, 0, 100) is Step.LOWER_PIXELS
+    ladder = Ladder(LadderOptions(top=Step.SHRINK_BATCH))
+    assert press(ladder, 1.0, 0, 100) is Step.SHRINK_BATCH
 
 
 def test_those_sent_away_come_back_at_the_rate_of_the_engine() -> None:

@@ -171,3 +171,16 @@ async def test_local_limits_go_on_while_the_store_is_away_and_are_brought_along(
     assert not limiter.alone()
     assert shared.least[-1].requests_s == pytest.approx(19 / 1e-3, abs=5)
     assert not await attempt(limiter)
+
+
+async def test_what_a_caller_used_at_other_replicas_is_shown_and_refused_here() -> None:
+    clock = Clock()
+    store = SharedStub(TWENTY, clock)
+    one, two = (RateLimiter(TWENTY, store, clock=clock, rng=Random(1)) for _ in range(2))
+    for _ in range(19):
+        assert await attempt(one)
+    assert await attempt(two)
+    assert TWENTY.requests.left(two.debt("a").requests_s) == pytest.approx(0)
+    calls = store.calls
+    assert not await attempt(two)
+    assert store.calls == calls

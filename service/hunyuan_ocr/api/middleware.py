@@ -13,14 +13,14 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from hunyuan_ocr.api.context import RequestContext, attach
+from hunyuan_ocr.api.context import RequestContext, attach, context_of
 from hunyuan_ocr.api.live import CLIENT_CLOSED
 from hunyuan_ocr.api.problems import as_ocr_error, problem_response
 from hunyuan_ocr.errors import BodyTooLarge, OcrError, RequestTimeout
 from hunyuan_ocr.telemetry.logs import LOGGER
 from hunyuan_ocr.telemetry.metrics import Metrics
 from hunyuan_ocr.telemetry.stages import StageRecorder
-from hunyuan_ocr.traffic.slots import ByteBudget
+from hunyuan_ocr.traffic.byte_budget import ByteBudget
 
 _SANE_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _TRACE_CONTEXT = TraceContextTextMapPropagator()
@@ -81,6 +81,7 @@ class RequestScope:
                 headers["X-Request-Id"] = context.request_id
                 if timing := context.stages.server_timing():
                     headers["Server-Timing"] = timing
+                headers.update(context.headers())
             await send(message)
 
         try:
@@ -146,31 +147,58 @@ class BodyLimits:
         length = Headers(scope=scope).get("content-length", "0")
         if length.isdecimal() and int(length) > self._max_bytes:
             raise _too_large(self._max_bytes)  # before a byte of it was read
-        body = _CountedBody(receive, self._max_bytes, self._timeout_s, self._budget)
+        body = _CountedBody(
+            receive,
+            context_of(scope),
+            announced=int(length) if length.isdecimal() else 0,
+            max_bytes=self._max_bytes,
+            timeout_s=self._timeout_s,
+            budget=self._budget,
+        )
         try:
             await self._app(scope, body.receive, send)
         finally:
-            self._budget.give_back(body.received)
+            body.give_back()
 
 
 class _CountedBody:
-    """One request's body; once it is complete, `receive` only waits for the disconnect."""
+    """One request's body; once it is complete, `receive` only waits for the disconnect.
+
+    Where its length was announced there is room for all of it before any is asked for: bodies
+    that are refused half-way would keep those out that could be read.
+    """
 
     def __init__(
-        self, receive: Receive, max_bytes: int, timeout_s: float, budget: ByteBudget
+        self,
+        receive: Receive,
+        context: RequestContext,
+        *,
+        announced: int,
+        max_bytes: int,
+        timeout_s: float,
+        budget: ByteBudget,
     ) -> None:
         self._receive = receive
+        self._context = context
+        self._announced = announced
         self._max_bytes = max_bytes
         self._timeout_s = timeout_s
         self._budget = budget
         self._deadline: float | None = None
         self._complete = False
-        self.received = 0
+        self._tenant = ""
+        self._taken = 0
+        self._received = 0
+
+    def give_back(self) -> None:
+        self._budget.give_back(self._tenant, self._taken)
 
     async def receive(self) -> Message:
         if self._complete:
             return await self._receive()
         if self._deadline is None:
+            self._tenant = self._context.tenant  # known by now
+            self._take(self._announced)
             self._deadline = asyncio.get_running_loop().time() + self._timeout_s
         try:
             async with asyncio.timeout_at(self._deadline):
@@ -183,10 +211,14 @@ class _CountedBody:
         return message
 
     def _count(self, size: int) -> None:
-        if self.received + size > self._max_bytes:
+        self._received += size
+        if self._received > self._max_bytes:
             raise _too_large(self._max_bytes)
-        self._budget.take(size)
-        self.received += size
+        self._take(max(0, self._received - self._taken))
+
+    def _take(self, size: int) -> None:
+        self._budget.take(self._tenant, size)
+        self._taken += size
 
 
 def _too_large(max_bytes: int) -> BodyTooLarge:

@@ -10,13 +10,14 @@ from dataclasses import dataclass
 from fastapi import APIRouter, Request, Response
 from starlette.types import Send
 
+from hunyuan_ocr.api.callers import possible_classes, priority_in_query
 from hunyuan_ocr.api.context import RequestContext, context_of
 from hunyuan_ocr.api.formats import FORMATS, JSON, Format, SimpleJson
 from hunyuan_ocr.api.intake import receive_document
 from hunyuan_ocr.api.live import LiveAnswer
 from hunyuan_ocr.api.negotiate import choose
 from hunyuan_ocr.api.openapi import read_operation
-from hunyuan_ocr.api.schemas import Priority, ReadBody, ReadOptions, SimpleBody
+from hunyuan_ocr.api.schemas import ReadBody, ReadOptions, SimpleBody
 from hunyuan_ocr.errors import InvalidField
 from hunyuan_ocr.pipeline import Pipeline
 from hunyuan_ocr.reading import ReadRequest
@@ -31,11 +32,11 @@ _SEND_GRACE_S = 30.0
 
 @dataclass(frozen=True, slots=True)
 class OcrLimits:
-    """What a caller may ask for; `timeouts_s` are the defaults by class."""
+    """What a caller may ask for."""
 
     max_body_bytes: int
     max_instruction_chars: int
-    timeouts_s: dict[Priority, float]
+    max_timeout_s: float
 
 
 class OcrRoutes:
@@ -65,22 +66,18 @@ class OcrRoutes:
     ) -> Response:
         context = context_of(request.scope)
         media_type = choose(request.headers.get("accept", ""), tuple(formats))
+        self._pipeline.check(possible_classes(request), context.tenant)
         with context.stages.stage(Stage.RECEIVE):
             data, options = await receive_document(request, schema, self._limits.max_body_bytes)
         self._check(options)
         context.fields["task"] = options.task
-        # For the whole request: the time its body took to arrive counts.
-        time_left_s = self._timeout_s(options) - context.elapsed_s()
-        wanted = self._read_request(data, options, context, time_left_s)
+        wanted = self._read_request(request, data, options, context)
+        # Until it is known how many pages there are.
+        time_left_s = self._limits.max_timeout_s - context.elapsed_s()
         return ReadAnswer(self._pipeline, wanted, formats[media_type], media_type, time_left_s)
 
-    def _timeout_s(self, options: ReadOptions) -> float:
-        timeouts_s = self._limits.timeouts_s
-        default_s = timeouts_s[options.priority or "standard"]
-        return min(options.timeout_s or default_s, timeouts_s["batch"])
-
     def _read_request(
-        self, data: bytes, options: ReadOptions, context: RequestContext, time_left_s: float
+        self, request: Request, data: bytes, options: ReadOptions, context: RequestContext
     ) -> ReadRequest:
         return ReadRequest(
             data=data,
@@ -92,8 +89,12 @@ class OcrRoutes:
                 target_language=options.target_language,
                 language_hint=options.language_hint,
             ),
-            deadline=asyncio.get_running_loop().time() + time_left_s,
             request_id=context.request_id,
+            tenant=context.tenant,
+            # For the whole request: the time its body took to arrive counts.
+            arrived_at=asyncio.get_running_loop().time() - context.elapsed_s(),
+            priority=options.priority or priority_in_query(request),
+            timeout_s=options.timeout_s,
             pages=options.pages,
             password=options.password,
         )
@@ -131,7 +132,8 @@ class ReadAnswer(LiveAnswer):
     async def _respond(self, context: RequestContext, send: Send) -> None:
         started = False
         async with self._pipeline.open(self._wanted, context.stages) as reading:
-            context.fields["pages"] = len(reading.selected)
+            self._end_by(reading.deadline + _SEND_GRACE_S)
+            context.fields |= {"pages": len(reading.selected), "class": reading.priority}
             async with aclosing(self._form.chunks(reading, context)) as chunks:
                 async for chunk in chunks:
                     if not started:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 
 from aiohttp import ClientResponse
 from pydantic_core import from_json, to_json
@@ -12,25 +13,26 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
+from hunyuan_ocr.api.callers import Callers, priority_in_query
 from hunyuan_ocr.api.context import RequestContext, context_of
 from hunyuan_ocr.api.formats import EVENT_STREAM, JSON
 from hunyuan_ocr.api.intake import parse_json
-from hunyuan_ocr.api.keys import KeyRing
 from hunyuan_ocr.api.live import ClientGone, LiveAnswer
 from hunyuan_ocr.api.problems import openai_error
 from hunyuan_ocr.engines.base import TokenUsage
 from hunyuan_ocr.engines.vllm import VllmEngine
+from hunyuan_ocr.engines.vllm_http import refused
 from hunyuan_ocr.errors import (
     BadRequest,
     EmptyBody,
-    EngineUnavailable,
     ImageTooLarge,
     NotFound,
     OcrError,
 )
-from hunyuan_ocr.pipeline import Pipeline
+from hunyuan_ocr.pipeline import PassedThrough, Pipeline
 from hunyuan_ocr.tasks.chat import SafeChat, made_safe
 from hunyuan_ocr.telemetry.stages import Stage
+from hunyuan_ocr.traffic.classes import Priority
 
 _USAGE = re.compile(rb'"prompt_tokens":\s*(\d+)[^{}]*?"completion_tokens":\s*(\d+)')
 _USAGE_TAIL_BYTES = 2048
@@ -49,38 +51,45 @@ class OpenAiRoutes:
         pipeline: Pipeline,
         engine: VllmEngine,
         *,
-        keys: KeyRing,
+        callers: Callers,
         max_image_megapixels: float,
-        timeout_s: float,
+        timeouts_s: Mapping[Priority, float],
     ) -> None:
         self._pipeline = pipeline
         self._engine = engine
-        self._keys = keys
+        self._callers = callers
         self._max_image_megapixels = max_image_megapixels
-        self._timeout_s = timeout_s
+        self._timeouts_s = timeouts_s
         self.routes = (
             _route("POST", "/v1/chat/completions", self._complete),
             _route("GET", "/v1/models", self._list_models),
         )
 
     async def _list_models(self, request: Request) -> Response:
-        self._authenticate(request)
+        self._callers.identify(request.scope)
         model = self._engine.capabilities.model
         card = {"id": model, "object": "model", "owned_by": "hunyuan-ocr"}
         return JSONResponse({"object": "list", "data": [card]})
 
     async def _complete(self, request: Request) -> Response:
-        self._authenticate(request)
+        self._callers.identify(request.scope)
         context = context_of(request.scope)
+        priority = priority_in_query(request) or Priority.STANDARD
+        self._pipeline.check((priority,), context.tenant)
         with context.stages.stage(Stage.RECEIVE):
             asked = await _json_body(request)
         with context.stages.stage(Stage.INSPECT):
             chat = self._checked(asked)
-        time_left_s = self._timeout_s - context.elapsed_s()
-        return ForwardedChat(self._pipeline, self._engine, chat, time_left_s)
-
-    def _authenticate(self, request: Request) -> None:
-        context_of(request.scope).tenant = self._keys.tenant(request.headers)
+        time_left_s = self._timeouts_s[priority] - context.elapsed_s()
+        tokens, patches = self._engine.visual_work(chat)
+        turn = PassedThrough(
+            tenant=context.tenant,
+            priority=priority,
+            deadline=asyncio.get_running_loop().time() + time_left_s,
+            visual_tokens=tokens,
+            vit_patches=patches,
+        )
+        return ForwardedChat(self._pipeline, self._engine, chat, turn, time_left_s)
 
     def _checked(self, asked: object) -> SafeChat:
         chat = made_safe(asked, self._engine.capabilities.generation)
@@ -122,26 +131,32 @@ class ForwardedChat(LiveAnswer):
     """The engine's answer, byte for byte as it comes."""
 
     def __init__(
-        self, pipeline: Pipeline, engine: VllmEngine, chat: SafeChat, time_left_s: float
+        self,
+        pipeline: Pipeline,
+        engine: VllmEngine,
+        chat: SafeChat,
+        turn: PassedThrough,
+        time_left_s: float,
     ) -> None:
         self._streamed = chat.body.get("stream") is True
         super().__init__(EVENT_STREAM if self._streamed else JSON, time_left_s)
         self._pipeline = pipeline
         self._engine = engine
         self._chat = chat
+        self._turn = turn
 
     async def _respond(self, context: RequestContext, send: Send) -> None:
         async with (
-            self._pipeline.turn(context.stages),
+            self._pipeline.turn(self._turn, context.stages) as served,
             self._engine.forward(self._chat, context.request_id) as upstream,
         ):
             if upstream.status != 200:
                 raise _refused(upstream.status, await self._engine.http.read_all(upstream))
             forward = self._stream if self._streamed else self._send_whole
             tail = await forward(upstream, send, context)
-        if found := _USAGE.findall(tail):
-            prompt, output = found[-1]
-            self._pipeline.count_tokens(TokenUsage(int(prompt), int(output)))
+            if found := _USAGE.findall(tail):
+                prompt, output = found[-1]
+                served(TokenUsage(int(prompt), int(output)))
 
     async def _send_whole(
         self, upstream: ClientResponse, send: Send, context: RequestContext
@@ -176,7 +191,7 @@ def _refused(status: int, answer: bytes) -> Exception:
     if status == 404:
         return NotFound("the engine does not serve that model; see /v1/models")
     if status >= 500 or status == 429:
-        return EngineUnavailable(f"the engine answered {status}", retry_after_s=2.0)
+        return refused(status)
     try:
         message = str(from_json(answer)["error"]["message"])
     except (ValueError, KeyError, TypeError):

@@ -8,8 +8,8 @@ from pydantic import BaseModel, ConfigDict, FailFast, Field
 
 from hunyuan_ocr.reading import PageLine, PageResult
 from hunyuan_ocr.tasks.catalogue import Task
+from hunyuan_ocr.traffic.classes import BATCH_ABOVE_PAGES, Priority
 
-Priority = Literal["interactive", "standard", "batch"]
 _FIELDS_MAX = 100
 
 
@@ -37,7 +37,10 @@ class ReadOptions(BaseModel):
         None, max_length=40, description="Language of the page, which steadies mixed pages."
     )
     priority: Priority | None = Field(
-        None, description="Class of the request, which decides its default time; unset: standard."
+        None,
+        description="Class of the request: its turn, its longest queue and its default time; "
+        f"unset: standard, or batch above {BATCH_ABOVE_PAGES} pages. In the query, of any request, "
+        "it is known before the body is sent.",
     )
     timeout_s: float | None = Field(
         None,
@@ -87,6 +90,10 @@ class Problem(BaseModel):
     detail: str
     request_id: str
     retry_after_s: float | None = None
+    queue_position: int | None = Field(
+        None, description="Pages that would have been served before, where a queue said no."
+    )
+    predicted_wait_s: float | None = Field(None, description="How long that would have taken.")
 
 
 class PageOut(BaseModel):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -71,6 +71,7 @@ class Finished:
 
 
 EngineEvent = TextDelta | Finished
+Read = Callable[[EngineRequest], AsyncGenerator[EngineEvent]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +106,19 @@ class EngineHealth:
     answers: bool
     dead_for_s: float
     reason: str
+
+
+class EngineListener(Protocol):
+    """Who wants to hear what happens to an engine."""
+
+    async def met(self, capabilities: Capabilities, read: Read) -> None:
+        """A process answers that was not met before; until this returns nobody is served by it.
+
+        `read` is its `stream`. Raises what reading raises.
+        """
+
+    def preempted(self) -> None:
+        """It took back memory from pages that it was reading."""
 
 
 class Engine(Protocol):

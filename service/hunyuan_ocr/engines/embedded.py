@@ -11,6 +11,7 @@ from hunyuan_ocr.engines.base import (
     Capabilities,
     EngineEvent,
     EngineHealth,
+    EngineListener,
     EngineRequest,
     Finished,
     TextDelta,
@@ -32,8 +33,10 @@ class EmbeddedEngine:
         threads_per_worker: int = 1,
         page_timeout_s: float = 60.0,
         max_pixels: int = 4_000_000,
+        listener: EngineListener | None = None,
     ) -> None:
         self._page_timeout_s = page_timeout_s
+        self._listener = listener
         self._pool = WorkerPool(
             workers=workers,
             # A worker's memory grows to what its largest page took.
@@ -66,9 +69,11 @@ class EmbeddedEngine:
                     for _ in range(self.capabilities.concurrency)
                 )
             )
+            self._refusal = None
+            if self._listener is not None:
+                await self._listener.met(self.capabilities, self.stream)
         except (FileNotFoundError, OcrError) as error:
             raise EngineUnavailable(f"the embedded engine cannot start: {error}") from error
-        self._refusal = None
 
     async def close(self) -> None:
         self._refusal = EngineUnavailable("the service is shutting down")

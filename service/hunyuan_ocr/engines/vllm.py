@@ -28,6 +28,7 @@ from hunyuan_ocr.engines.base import (
     Capabilities,
     EngineEvent,
     EngineHealth,
+    EngineListener,
     EngineRequest,
     Finished,
     TextDelta,
@@ -60,6 +61,8 @@ _SELF_TEST_PAGES_MAX = 32
 _TEMPLATE_TOKENS = 32
 _OUTPUT_TOKENS_MIN = 64
 _SCRAPE_TIMEOUT_S = 3.0
+# In the mean over languages; only to say what a request will cost.
+_BYTES_PER_TOKEN = 4
 
 
 def _headers(request_id: str) -> dict[str, str]:
@@ -89,15 +92,21 @@ class VllmEngine:
     """Speaks the engine protocol to one vLLM server."""
 
     def __init__(
-        self, options: VllmOptions, rng: random.Random, clock: Callable[[], float] = time.monotonic
+        self,
+        options: VllmOptions,
+        rng: random.Random,
+        listener: EngineListener | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._options = options
         self._rng = rng
+        self._listener = listener
         self._clock = clock
         self.http = VllmHttp(options.base_url)
         self._watch = EngineWatch(
             self.http,
-            self.check_isolation,
+            self._meet,
+            on_preemption=listener.preempted if listener else None,
             hung_after_s=options.hung_after_s,
             enforce_isolation=options.isolation_check == "enforce",
             context_needed=self._largest_image_tokens() + _TEMPLATE_TOKENS + _OUTPUT_TOKENS_MIN,
@@ -204,6 +213,14 @@ class VllmEngine:
         left = self._watch.max_model_len - image - chat.text_bytes - _TEMPLATE_TOKENS
         return max(1, min(self._options.max_output_tokens, left))
 
+    def visual_work(self, chat: SafeChat) -> tuple[int, int]:
+        """Tokens of a chat's prompt, most of them its image's, and the image's patches."""
+        text_tokens = chat.text_bytes // _BYTES_PER_TOKEN
+        if chat.image is None:
+            return text_tokens, 0
+        size = chat.image.size.width, chat.image.size.height
+        return text_tokens + self._options.pixels.tokens(*size), self._options.pixels.patches(*size)
+
     def check_image(self, image: PageSize) -> None:
         """Raise ImageTooLarge for an image that vLLM would refuse, or die of."""
         if self._options.pixels.tokens(image.width, image.height) > self._options.encoder_tokens:
@@ -225,6 +242,14 @@ class VllmEngine:
         if left < _OUTPUT_TOKENS_MIN:
             raise InvalidField("instruction and fields are too long for the model's context")
         return min(request.max_output_tokens, left)
+
+    async def _meet(self) -> IsolationReport:
+        """The isolation self-test, and for an engine that will be used what its listener does."""
+        report = await self.check_isolation()
+        used = report.verdict == "isolated" or self._options.isolation_check == "warn"
+        if used and self._listener is not None:
+            await self._listener.met(self.capabilities, self._stream)
+        return report
 
     # The isolation self-test
 

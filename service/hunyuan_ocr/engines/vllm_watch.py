@@ -43,6 +43,7 @@ class EngineWatch:
         enforce_isolation: bool,
         context_needed: int,
         clock: Callable[[], float],
+        on_preemption: Callable[[], None] | None = None,
     ) -> None:
         self._http = http
         self._self_test = self_test
@@ -50,6 +51,7 @@ class EngineWatch:
         self._enforce_isolation = enforce_isolation
         self._context_needed = context_needed
         self._clock = clock
+        self._on_preemption = on_preemption
         self._heartbeat = Heartbeat(hung_after_s)
         self._met = False
         self._answered_s = clock()
@@ -102,6 +104,8 @@ class EngineWatch:
                 self._not_understood(error)
             else:
                 self._answers()
+                if self._on_preemption is not None and self._heartbeat.preempted(sample):
+                    self._on_preemption()
                 sent, self._given_up = self._http.waiting + self._given_up, 0
                 await self._judge(self._heartbeat.observe(self._clock(), sample, sent))
                 # After judging, which may take a self-test's time.

@@ -51,12 +51,29 @@ class Admission:
         self.limit_slots = limit_slots
         self.batch_slots_max = math.inf  # lowered to shrink batch
         self.held_slots = 0.0
+        self.running = 0  # pages that hold slots
+        self.last_started_at = -math.inf
         self._slot_seconds = 0.0
         self._integrated_at = 0.0
 
     def waiting(self, priority: Priority) -> int:
         """Pages admitted that hold no slot yet."""
         return self._lanes[priority].pages
+
+    @property
+    def begun(self) -> int:
+        """Pages being prepared, ready, or holding slots."""
+        return self.running + sum(lane.pages_ahead for lane in self._lanes.values())
+
+    def fullness(self, priority: Priority) -> float:
+        """The work that waits in a class, as a part of its bound."""
+        lane = self._lanes[priority]
+        return lane.backlog / (lane.policy.max_queue_s * self.drain_rate)
+
+    @property
+    def drain_rate(self) -> float:
+        """Cost that the whole engine serves in a second now."""
+        return self._model.drain_rate(self.limit_slots)
 
     def submit(self, now: float, asked: Asked) -> Sequence[Ticket] | Refusal:
         """Book all pages of a request, or refuse it as a whole."""
@@ -79,16 +96,18 @@ class Admission:
         ahead = lane.queue.ahead(asked.tenant, asked.deadline, cost)
         waiting = cost * (1 - self._at_once(now, lane, asked.prices))
         wait_s = (lane.ahead_cost + ahead.cost + waiting) / rate
-        excess = lane.excess(asked.tenant, self._model.drain_rate(self.limit_slots))
+        excess = lane.excess(asked.tenant, self.drain_rate)
         late_s = now + wait_s + self._longest_s(asked.prices) - asked.deadline
         if excess <= 0 and late_s <= 0:
             return None
         room_s = max(excess / rate, min(late_s, wait_s))
+        cost = cost or self._typical_cost
         return Refusal(
             reason="queue_full" if excess > 0 else "deadline_unreachable",
             position=lane.pages_ahead + ahead.pages,
             predicted_wait_s=wait_s,
-            retry_after_s=lane.return_times.next_s(now, room_s, cost or self._typical_cost, rate),
+            retry_after_s=lane.return_times.next_s(now, room_s, cost, rate),
+            cost=cost,
         )
 
     def join(self, ticket: Ticket) -> None:
@@ -104,6 +123,7 @@ class Admission:
         """Give back all that a page holds, whatever its state; leaving twice is allowed."""
         if ticket.state is State.RUNNING:
             self._integrate(now)
+            self.running -= 1
             self.held_slots = less(self.held_slots, ticket.price.slots)
         self._lanes[ticket.priority].leave(ticket)
 
@@ -132,6 +152,8 @@ class Admission:
             ticket = lane.run(now)
             ticket.started_at, ticket.slot_seconds = now, self._integrate(now)
             self.held_slots += slots
+            self.running += 1
+            self.last_started_at = now
             started.append(ticket)
         return started
 
@@ -164,7 +186,7 @@ class Admission:
 
     def _longest_s(self, prices: Sequence[Price]) -> float:
         """Predicted service of the longest page beside a full engine."""
-        stretch = self.limit_slots / self._model.drain_rate(self.limit_slots)
+        stretch = self.limit_slots / self.drain_rate
         return stretch * max((price.alone_s for price in prices), default=0.0)
 
     def _at_once(self, now: float, lane: Lane, prices: Sequence[Price]) -> float:
@@ -186,14 +208,14 @@ class Admission:
         if self.held_slots + slots <= self._batch_cap() + _ROUNDING:
             return True
         share = lane.policy.share / self._shares
-        return lane.used_rate(now) < share * self._model.drain_rate(self.limit_slots)
+        return lane.used_rate(now) < share * self.drain_rate
 
     def _batch_cap(self) -> float:
         return max(1.0, min(self.limit_slots - self._reserved_slots, self.batch_slots_max))
 
     def _rate(self, now: float, lane: Lane) -> float:
         """Cost a second that a class can count on: its share, or what the others leave."""
-        drain = self._model.drain_rate(self.limit_slots)
+        drain = self.drain_rate
         used = sum(other.used_rate(now) for other in self._lanes.values() if other is not lane)
         rate = max(lane.policy.share / self._shares * drain, drain - used)
         if lane is self._batch:

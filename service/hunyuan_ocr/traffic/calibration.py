@@ -7,6 +7,14 @@ from dataclasses import replace
 
 from hunyuan_ocr.traffic.cost import Sample, Speed
 
+# Proportions only, of an H200's seconds: the engine at hand sets the scale.
+PRIOR = Speed(
+    page_s=0.02,
+    visual_token_s=20e-6,
+    vision_tflop_s=0.02,
+    output_token_s=0.0024,
+    contention=0.05,
+)
 # How strongly calibration holds on to the proportions it began with: few samples cannot tell
 # four coefficients apart.
 _RIDGE = 0.05

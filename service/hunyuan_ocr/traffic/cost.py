@@ -171,6 +171,11 @@ class CostModel:
         self.scale = WaitScale()
         self._slot_tokens = slot_tokens
 
+    def recalibrate(self, speed: Speed) -> None:
+        """Begin anew: this is another engine process. Prices given out stay as they are."""
+        self.reference = Reference(speed)
+        self.scale = WaitScale()
+
     def price(self, work: Work) -> Price:
         slots = max(1.0, work.tokens / self._slot_tokens)
         alone_s = self.reference.service_s(work, 0.0)

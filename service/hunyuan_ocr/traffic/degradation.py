@@ -12,12 +12,11 @@ class Step(IntEnum):
     NORMAL = 0
     SHRINK_BATCH = 1
     LOWER_PIXELS = 2
-    CPU_ENGINE = 3
 
 
 @dataclass(frozen=True, slots=True)
 class LadderOptions:
-    """Pressure is the fullest of the waiting callers' queues, 0 to 1 of its bound.
+    """Pressure is the fuller of the queues in which callers wait (not batch), 0 to 1 of its bound.
 
     One step up after `up_after_s` at or above `up_at`, one down after `down_after_s` at or below
     `down_at`; between the two the ladder stays where it is.
@@ -27,7 +26,7 @@ class LadderOptions:
     down_at: float = 0.4
     up_after_s: float = 5.0
     down_after_s: float = 20.0
-    top: Step = Step.CPU_ENGINE
+    top: Step = Step.LOWER_PIXELS
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +35,6 @@ class Measures:
 
     batch_slots_max: float
     pixel_factor: float
-    use_cpu_engine: bool
 
 
 _BATCH_SLOTS_SHRUNK = 1.0
@@ -68,7 +66,6 @@ class Ladder:
         return Measures(
             batch_slots_max=_BATCH_SLOTS_SHRUNK if self.step >= Step.SHRINK_BATCH else float("inf"),
             pixel_factor=_PIXEL_FACTOR_LOWERED if self.step >= Step.LOWER_PIXELS else 1.0,
-            use_cpu_engine=self.step >= Step.CPU_ENGINE,
         )
 
     def _go(self, step: int) -> None:

@@ -47,6 +47,11 @@ class Feedback:
         self._limit.overloaded(now, ticket.started_at, cause)
         self._admission.limit_slots = self._limit.slots
 
+    def preempted(self, now: float) -> None:
+        """The engine took back memory from pages that it was reading."""
+        self._limit.overloaded(now, self._admission.last_started_at, "preemption")
+        self._admission.limit_slots = self._limit.slots
+
     def derate(self, factor: float) -> None:
         """Take the limit down to `factor` of what it would be: the card is hot. 1: no longer."""
         self._limit.derate = factor

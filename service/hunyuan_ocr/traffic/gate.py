@@ -15,35 +15,49 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 
-from hunyuan_ocr.errors import DeadlineExceeded, DeadlineUnreachable, QueueFull, Unavailable
+from hunyuan_ocr.errors import Busy, DeadlineExceeded, DeadlineUnreachable, QueueFull
 from hunyuan_ocr.traffic.admission import Admission
 from hunyuan_ocr.traffic.tickets import Asked, Refusal, State, Ticket
 
-_REFUSALS: dict[str, type[Unavailable]] = {
+_REFUSALS: dict[str, type[Busy]] = {
     "queue_full": QueueFull,
     "deadline_unreachable": DeadlineUnreachable,
 }
 
 
 class Gate:
-    """Admits requests and wakes their pages when it is their turn."""
+    """Admits requests and wakes their pages when it is their turn.
 
-    def __init__(self, admission: Admission, clock: Callable[[], float]) -> None:
+    `on_refusal` hears of each refusal once.
+    """
+
+    def __init__(
+        self,
+        admission: Admission,
+        clock: Callable[[], float],
+        on_refusal: Callable[[Refusal], None] = lambda _: None,
+    ) -> None:
         self._admission = admission
         self._clock = clock
+        self._on_refusal = on_refusal
         self._waiting: dict[Ticket, asyncio.Future[None]] = {}
 
-    def check(self, asked: Asked) -> None:
-        """Raise QueueFull or DeadlineUnreachable where `asked` would be refused now."""
-        if refusal := self._admission.refusal(self._clock(), asked):
-            raise _error(refusal)
+    def check(self, *possible: Asked) -> None:
+        """Raise QueueFull or DeadlineUnreachable where all that a request may be is refused now."""
+        refusal = None
+        for asked in possible:
+            refusal = self._admission.refusal(self._clock(), asked)
+            if refusal is None:
+                return
+        if refusal is not None:
+            raise self._refused(refusal)
 
     @contextmanager
     def admit(self, asked: Asked) -> Iterator[Sequence[Ticket]]:
         """Book every page of a request while inside; raises QueueFull or DeadlineUnreachable."""
         tickets = self._admission.submit(self._clock(), asked)
         if isinstance(tickets, Refusal):
-            raise _error(tickets)
+            raise self._refused(tickets)
         try:
             yield tickets
         finally:
@@ -100,7 +114,12 @@ class Gate:
         self._admission.leave(self._clock(), ticket)
         self.advance()
 
-
-def _error(refusal: Refusal) -> Unavailable:
-    detail = f"{refusal.position} pages are before it: {refusal.predicted_wait_s:.1f} s of waiting"
-    return _REFUSALS[refusal.reason](detail, retry_after_s=round(refusal.retry_after_s, 1))
+    def _refused(self, refusal: Refusal) -> Busy:
+        self._on_refusal(refusal)
+        wait_s = round(refusal.predicted_wait_s, 1)
+        return _REFUSALS[refusal.reason](
+            f"{refusal.position} pages are before it: {wait_s} s of waiting",
+            retry_after_s=round(refusal.retry_after_s, 1),
+            queue_position=refusal.position,
+            predicted_wait_s=wait_s,
+        )

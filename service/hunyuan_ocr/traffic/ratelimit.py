@@ -38,6 +38,9 @@ class Quota:
         return self.burst - debt_s * self.per_s
 
 
+UNLIMITED = Quota(per_s=1e12, burst=1e12)
+
+
 @dataclass(frozen=True, slots=True)
 class Quotas:
     """The limits of every tenant: on requests, and on cost in slot seconds."""
@@ -119,6 +122,14 @@ class LocalQuotas:
         if len(self._paid_at) > self._sweep_above:
             self._sweep(now)
 
+    def owe(self, now: float, tenant: str, least: Debt) -> None:
+        """Take over what a tenant owes elsewhere, where that is more."""
+        debt = self.debt(now, tenant)
+        self._paid_at[tenant] = (
+            now + max(debt.requests_s, least.requests_s),
+            now + max(debt.cost_s, least.cost_s),
+        )
+
     def _sweep(self, now: float) -> None:
         """Forget who owes nothing; seldom enough to cost a request next to nothing."""
         self._paid_at = {name: at for name, at in self._paid_at.items() if max(at) > now}
@@ -128,9 +139,10 @@ class LocalQuotas:
 class RateLimiter:
     """Quotas of this process, and, where there is a store, of all replicas.
 
-    The local quota runs always: what it refuses the shared one would refuse too, which keeps
-    floods away from the store. While the store does not answer, the local quota alone decides;
-    afterwards tenants bring along what they used meanwhile. Used by one event loop.
+    The local quota runs always, and takes over what tenants owe at other replicas: what it
+    refuses the shared one would refuse too, which keeps floods away from the store. While the
+    store does not answer, the local quota alone decides; afterwards tenants bring along what they
+    used meanwhile. Used by one event loop.
     """
 
     def __init__(
@@ -147,6 +159,10 @@ class RateLimiter:
         self._rng = rng
         self._shared_again_at: float | None = None
         self._took_alone: set[str] = set()
+
+    def debt(self, tenant: str) -> Debt:
+        """What a tenant owes as far as this process knows."""
+        return self._local.debt(self._clock(), tenant)
 
     def alone(self) -> bool:
         """Whether this process decides by itself because the store does not answer."""
@@ -186,6 +202,7 @@ class RateLimiter:
         self._took_alone.discard(tenant)
         if verdict.taken:
             self._local.charge(self._clock(), tenant, cost)
+        self._local.owe(self._clock(), tenant, verdict.debt)
         return verdict
 
     def _may_ask(self, now: float) -> bool:

@@ -59,12 +59,16 @@ class Ticket:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """`position` is how many pages would have been served before; times are seconds from now."""
+    """`position` is how many pages would have been served before; times are seconds from now.
+
+    `cost` is that of what was refused, or a usual page's where its price was not known yet.
+    """
 
     reason: Literal["queue_full", "deadline_unreachable"]
     position: int
     predicted_wait_s: float
     retry_after_s: float
+    cost: float
 
 
 @dataclass(frozen=True, slots=True)
