@@ -36,9 +36,20 @@ START_WITHIN_S = 20.0
 def provide(folder: Path, archives: list[Path]) -> None:
     """Import the archives whose image is not in the store yet."""
     folder.mkdir(parents=True, exist_ok=True)
-    if missing(folder, archives):
-        with _containerd(folder / "containerd") as socket:
-            load(folder, socket, archives)
+    if not missing(folder, archives):
+        return
+    try:
+        _import(folder, archives)
+    except subprocess.CalledProcessError:
+        # An import that was broken off can leave layers without their parents.
+        shutil.rmtree(folder)
+        folder.mkdir()
+        _import(folder, archives)
+
+
+def _import(folder: Path, archives: list[Path]) -> None:
+    with _containerd(folder / "containerd") as socket:
+        load(folder, socket, archives)
 
 
 def load(folder: Path, socket: Path, archives: list[Path]) -> None:
