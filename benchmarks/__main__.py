@@ -17,6 +17,22 @@ FIGURES = {
     "engine-throughput": "benchmarks.engine_throughput",
     "overhead": "benchmarks.overhead",
     "rollout": "benchmarks.rollout",
+    "scaling": "benchmarks.scaling",
+    "faults": "benchmarks.faults",
+    "goodput": "benchmarks.goodput",
+    "goodput-wall-clock": "benchmarks.goodput_wall_clock",
+    "goodput-cpu-engine": "benchmarks.goodput_cpu_engine",
+    "overload": "benchmarks.overload",
+    "fairness": "benchmarks.fairness",
+    "admission": "benchmarks.admission",
+    "heatwave": "benchmarks.heatwave",
+    "heatwave-wall-clock": "benchmarks.heatwave.wall_clock",
+    "panels": "benchmarks.panels",
+    "breaker-peers": "benchmarks.breaker_peers",
+    "knee": "benchmarks.knee",
+    "usage": "benchmarks.usage",
+    "series": "benchmarks.series",
+    "telemetry-cost": "benchmarks.telemetry_cost",
 }
 
 

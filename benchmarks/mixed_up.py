@@ -54,7 +54,7 @@ async def measure(server: Server) -> dict[str, int]:
 def main() -> None:
     with (
         tempfile.TemporaryDirectory() as folder,
-        running_server(Path(folder), max_waiting_pages=PAGES) as server,
+        running_server(Path(folder), standard_max_queue_s=600, standard_timeout_s=600) as server,
     ):
         print(json.dumps(asyncio.run(measure(server))))
 

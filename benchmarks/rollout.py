@@ -28,7 +28,13 @@ def main() -> None:
         with two_replicas(namespace) as release:
             for noticed in rollout_events(release):
                 events.append(event(noticed))
-                print(json.dumps(events[-1]), noticed.lost, file=sys.stderr, flush=True)
+                print(
+                    json.dumps(events[-1]),
+                    noticed.lost,
+                    noticed.refused,
+                    file=sys.stderr,
+                    flush=True,
+                )
     print(json.dumps({"events": events}))
 
 

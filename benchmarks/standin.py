@@ -1,19 +1,24 @@
 """A clock that speaks as much of vLLM's HTTP as a proxy in front of it needs.
 
-    python -m benchmarks.standin --port P [--latency-ms 200]
+    python -m benchmarks.standin --port P [--latency-ms 200] [--contention 0.2] [--max-queued 64]
 
 Every chat request gets the same small answer, `--latency-ms` after its last byte came in;
-`PUT /latency-ms/N` changes that. It reads bodies without looking at them, so what is measured
-with it is what stands in front of it.
+`PUT /latency-ms/N` changes that. With `--contention` c they share a batch: of n requests each takes
+1 + c (n - 1) times as long. More than `--max-queued` at once are answered with 503. It reads bodies
+without looking at them, so what is measured with it is what stands in front of it.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import heapq
+import itertools
 import json
 import re
 import time
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, cast
 
 import uvloop
@@ -54,17 +59,90 @@ _STREAMED = _response(
 _HEALTHY = _response(b"")
 _MODELS = _response(json.dumps({"object": "list", "data": [_CARD]}).encode())
 _UNKNOWN = _response(b"", status="404 Not Found")
+_OVERLOADED = _response(b"", status="503 Service Unavailable")
 _LENGTH_REQUIRED = _response(b"", status="411 Length Required")
 
 
-class Clock:
-    """What all connections share: the latency, and the counts that /metrics shows."""
+@dataclass(frozen=True, slots=True)
+class Law:
+    """How long a request takes: `contention` is what each other one adds, as a part of it."""
 
-    def __init__(self, latency_s: float) -> None:
+    contention: float = 0.0
+    max_queued: int | None = None
+
+
+class Batch:
+    """What all connections share: the requests in the batch, and the counts that /metrics shows.
+
+    Each has a point of the batch's own time at which it is done; that time runs more slowly the
+    more there are.
+    """
+
+    def __init__(self, latency_s: float, law: Law) -> None:
         self.latency_s = latency_s
-        self.running = 0
+        self._law = law
         self.steps = 0
         self._started_s = time.time()
+        self._loop = asyncio.get_running_loop()
+        self._due: list[tuple[float, int, Callable[[], None]]] = []
+        self._gone: set[int] = set()
+        self._numbers = itertools.count()
+        self._own_s = 0.0
+        self._looked_s = self._loop.time()
+        self._timer: asyncio.TimerHandle | None = None
+
+    @property
+    def running(self) -> int:
+        return len(self._due) - len(self._gone)
+
+    @property
+    def full(self) -> bool:
+        return self._law.max_queued is not None and self.running >= self._law.max_queued
+
+    def add(self, finish: Callable[[], None]) -> int:
+        """Call `finish` when a request that joins now is done; returns its number."""
+        self._look()
+        number = next(self._numbers)
+        heapq.heappush(self._due, (self._own_s + self.latency_s, number, finish))
+        self._plan()
+        return number
+
+    def drop(self, number: int) -> None:
+        self._look()
+        self._gone.add(number)
+        self._plan()
+
+    def _stretch(self) -> float:
+        return 1 + self._law.contention * max(0, self.running - 1)
+
+    def _look(self) -> None:
+        now = self._loop.time()
+        self._own_s += (now - self._looked_s) / self._stretch()
+        self._looked_s = now
+
+    def _plan(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        while self._due and self._due[0][1] in self._gone:
+            self._gone.discard(heapq.heappop(self._due)[1])
+        if self._due:
+            after_s = (self._due[0][0] - self._own_s) * self._stretch()
+            self._timer = self._loop.call_later(max(0.0, after_s), self._next)
+
+    def _next(self) -> None:
+        self._look()
+        done = []
+        while self._due and self._due[0][0] <= self._own_s + 1e-6:
+            _, number, finish = heapq.heappop(self._due)
+            if number in self._gone:
+                self._gone.discard(number)
+            else:
+                done.append(finish)
+        self._plan()
+        self.steps += len(done)
+        for finish in done:
+            finish()
 
     def metrics(self) -> bytes:
         samples = {
@@ -80,11 +158,11 @@ class Clock:
 class Connection(asyncio.BufferedProtocol):
     """One keep-alive connection; the next request comes after the answer to the last one."""
 
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
+    def __init__(self, batch: Batch) -> None:
+        self._batch = batch
         self._buffer = memoryview(bytearray(_BUFFER_BYTES))
         self._transport: asyncio.Transport | None = None
-        self._due: asyncio.TimerHandle | None = None
+        self._number: int | None = None
         self._begin()
 
     def _begin(self) -> None:
@@ -98,9 +176,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_lost(self, _: Exception | None) -> None:
         self._transport = None
-        if self._due is not None:
-            self._due.cancel()
-            self._finished()
+        if self._number is not None:
+            self._batch.drop(self._number)
 
     def get_buffer(self, _: int) -> memoryview:
         return self._buffer
@@ -138,29 +215,25 @@ class Connection(asyncio.BufferedProtocol):
             ends = (self._first, self._last)
             self._later(_STREAMED if any(map(_STREAM.search, ends)) else _ANSWER)
         elif method == b"PUT" and path.startswith(b"/latency-ms/"):
-            self._clock.latency_s = float(path.rpartition(b"/")[2]) / 1e3
+            self._batch.latency_s = float(path.rpartition(b"/")[2]) / 1e3
             self._write(_HEALTHY)
         else:
             pages = {b"/health": _HEALTHY, b"/v1/models": _MODELS}
-            known = self._clock.metrics() if path == b"/metrics" else pages.get(path, _UNKNOWN)
+            known = self._batch.metrics() if path == b"/metrics" else pages.get(path, _UNKNOWN)
             self._write(known)
 
     def _later(self, answer: bytes) -> None:
-        self._clock.running += 1
-        if self._clock.latency_s:
-            loop = asyncio.get_running_loop()
-            self._due = loop.call_later(self._clock.latency_s, self._finish, answer)
+        if self._batch.full:
+            self._write(_OVERLOADED)
+        elif not self._batch.latency_s:
+            self._batch.steps += 1
+            self._write(answer)
         else:
-            self._finish(answer)
+            self._number = self._batch.add(lambda: self._finish(answer))
 
     def _finish(self, answer: bytes) -> None:
-        self._finished()
+        self._number = None
         self._write(answer)
-
-    def _finished(self) -> None:
-        self._due = None
-        self._clock.running -= 1
-        self._clock.steps += 1
 
     def _write(self, answer: bytes) -> None:
         self._begin()
@@ -168,11 +241,11 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.write(answer)
 
 
-async def serve(port: int, latency_s: float) -> None:
+async def serve(port: int, latency_s: float, law: Law) -> None:
     """Serve on the loopback until cancelled."""
-    clock = Clock(latency_s)
+    batch = Batch(latency_s, law)
     loop = asyncio.get_running_loop()
-    server = await loop.create_server(lambda: Connection(clock), "127.0.0.1", port)
+    server = await loop.create_server(lambda: Connection(batch), "127.0.0.1", port, backlog=2048)
     await server.serve_forever()
 
 
@@ -180,8 +253,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--latency-ms", type=float, default=200.0)
+    parser.add_argument("--contention", type=float, default=0.0)
+    parser.add_argument("--max-queued", type=int)
     options = parser.parse_args()
-    uvloop.run(serve(options.port, options.latency_ms / 1e3))
+    law = Law(options.contention, options.max_queued)
+    uvloop.run(serve(options.port, options.latency_ms / 1e3, law))
 
 
 if __name__ == "__main__":

@@ -3,58 +3,49 @@
 from __future__ import annotations
 
 import asyncio
-import random
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from importlib.metadata import version
-from typing import Any, get_args
+from typing import Any
 
-from fastapi import Depends, FastAPI
-from fastapi.exceptions import RequestValidationError
-from fastapi.security import APIKeyHeader, HTTPBearer
 from opentelemetry.trace import TracerProvider
-from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from redis.asyncio import Redis
 from starlette.types import ASGIApp
 
-from hunyuan_ocr.api.context import context_of
 from hunyuan_ocr.api.control import control_app
-from hunyuan_ocr.api.drain import ConnectionEnds, DrainGate
-from hunyuan_ocr.api.formats import FORMATS
-from hunyuan_ocr.api.keys import KeyRing
-from hunyuan_ocr.api.live import ClientGone
-from hunyuan_ocr.api.middleware import BodyLimits, RequestScope
-from hunyuan_ocr.api.ocr import OcrLimits, OcrRoutes
-from hunyuan_ocr.api.openai import OpenAiRoutes
-from hunyuan_ocr.api.openapi import install_openapi
-from hunyuan_ocr.api.ops import management_app, options_router
-from hunyuan_ocr.api.problems import handle_error
-from hunyuan_ocr.documents import bundled
-from hunyuan_ocr.documents.document import DocumentKind, Orient
-from hunyuan_ocr.documents.header import Limits
+from hunyuan_ocr.api.ops import management_app
+from hunyuan_ocr.api_wiring import build_callers, build_routes, surrounded
+from hunyuan_ocr.cluster.signals import ClusterSignals
 from hunyuan_ocr.documents.prepare import Preparer
-from hunyuan_ocr.engines.base import Engine
-from hunyuan_ocr.engines.embedded import EmbeddedEngine
-from hunyuan_ocr.engines.visual_tokens import PixelBounds
-from hunyuan_ocr.engines.vllm import VllmEngine, VllmOptions
-from hunyuan_ocr.errors import Draining, OcrError, Unavailable
-from hunyuan_ocr.pipeline import Pipeline, PipelineLimits
+from hunyuan_ocr.errors import (
+    BreakerOpen,
+    DeadlineUnreachable,
+    Draining,
+    EngineStarting,
+    EngineUnavailable,
+    QueueFull,
+    Unavailable,
+)
+from hunyuan_ocr.fallback import Documents, WithFallback
+from hunyuan_ocr.guard_wiring import Herald, build_signals, watch_engine
 from hunyuan_ocr.settings import Settings
-from hunyuan_ocr.telemetry.metrics import Metrics
+from hunyuan_ocr.telemetry.metrics import Metrics, ProcessMetrics
 from hunyuan_ocr.telemetry.tracing import shut_down, tracer_provider
+from hunyuan_ocr.telemetry.usage_records import UsageRecords
 from hunyuan_ocr.traffic.drain import Drain, Drainer
-from hunyuan_ocr.traffic.slots import ByteBudget
+from hunyuan_ocr.traffic_wiring import (
+    build_rate_limiter,
+    quota_store,
+    show_admission,
+    watch_pressure,
+)
+from hunyuan_ocr.way_wiring import Shared, Way, build_preparer, build_way
 
 VERSION = version("hunyuan-ocr")
 _MEGA = 1_000_000
 _LAG_PERIOD_S = 0.1
-# Some pages of a long document may be asked for; this bounds only the reading of its header.
-_DOCUMENT_PAGES_MAX = 10_000
-_DESCRIPTION = (
-    "Reads the text out of images and documents. Errors are problem+json with a stable `code`."
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,11 +57,15 @@ class Service:
     management: ASGIApp
     control: ASGIApp
     openapi: Callable[[], dict[str, Any]]
-    pipeline: Pipeline
-    engine: Engine
+    usual: Way
+    stand_in: Way | None
     preparer: Preparer
+    redis: Redis | None
+    signals: ClusterSignals | None
+    herald: Herald
     metrics: Metrics
     traces: TracerProvider
+    usage_records: UsageRecords
     drainer: Drainer
 
     @asynccontextmanager
@@ -78,215 +73,112 @@ class Service:
         """Start the parts; on leaving stop them and give everything back."""
         async with AsyncExitStack() as stack:
             stack.callback(shut_down, self.traces)
+            stack.callback(self.usage_records.close)
+            self.usage_records.start()
             stack.push_async_callback(self.preparer.close)
             self.preparer.start()
-            stack.push_async_callback(self.engine.close)
-            await self.engine.start()
-            lag = asyncio.create_task(_observe_lag(self.metrics))
-            stack.push_async_callback(_stop, lag)
+            for way in filter(None, (self.usual, self.stand_in)):
+                stack.push_async_callback(way.engine.close)
+                await way.engine.start()
+            if self.redis is not None:
+                stack.push_async_callback(self.redis.aclose)
+            if self.signals is not None:
+                stack.push_async_callback(self.signals.close)
+                self.signals.start()
+            usual, metrics = self.usual, self.metrics
+            watches = [
+                _observe_lag(metrics.process),
+                watch_pressure(usual.admission, metrics.admission.degradation_step.set),
+                watch_engine(usual.guard, usual.engine, self.settings, metrics, self.herald),
+            ]
+            if self.stand_in is not None:
+                watches.append(watch_pressure(self.stand_in.admission, lambda _: None))
+            for watch in watches:
+                stack.push_async_callback(_stop, asyncio.create_task(watch))
             yield
 
 
 def build(settings: Settings) -> Service:
     """Build a service; starts nothing. A second one in the same process is its own."""
-    metrics = Metrics(VERSION)
+    metrics = Metrics(VERSION, settings.slo_interactive_s)
+    usage_records = UsageRecords(settings.usage_records, metrics.requests.usage_lost)
     traces = tracer_provider(VERSION, settings.otlp_endpoint)
-    engine = build_engine(settings)
+    redis = quota_store(settings)
     preparer = build_preparer(settings)
     drain = Drain(time.monotonic)
-    drainer = Drainer(drain, settings.markers_directory)
-    pipeline = build_pipeline(settings, engine, preparer, metrics, drain)
-    routes = _api(settings, pipeline, engine)
+    signals = build_signals(settings)
+    herald = Herald(metrics, signals)
+    shared = Shared(
+        build_rate_limiter(settings, redis),
+        preparer,
+        metrics,
+        traces.get_tracer("hunyuan_ocr"),
+        herald,
+        drain,
+    )
+    usual = build_way(settings, shared)
+    show_admission(usual.admission, metrics.admission)
+    drainer = Drainer(drain, settings.markers_directory, signals.leave if signals else lambda: None)
+    taken_over, stand_in = _taken_over(settings), None
+    documents: Documents = usual.pipeline
+    if taken_over:
+        stand_in = build_way(settings.model_copy(update={"engine": "embedded"}), shared, usual)
+        documents = WithFallback(usual.pipeline, stand_in.pipeline, taken_over)
+    callers = build_callers(settings, usual.admission)
+    routes = build_routes(VERSION, settings, documents, usual, callers)
 
     def unready() -> Unavailable | None:
-        return Draining("the service is draining") if drain.begun else engine.refusal()
+        if drain.begun:
+            return Draining("the service is draining")
+        refusal = usual.engine.refusal()
+        serves = stand_in and isinstance(refusal, taken_over) and not stand_in.engine.refusal()
+        return None if serves else refusal
 
+    metrics.process.ready.set_function(lambda: unready() is None)
+    metrics.process.draining.set_function(lambda: drain.begun)
+    metrics.guard.engine_dead_seconds.set_function(lambda: usual.engine.health().dead_for_s)
     return Service(
         settings=settings,
-        api=_surrounded(routes, settings, metrics, traces, drain),
-        management=management_app(
-            metrics, engine, refusal=unready, hung_limit_s=settings.engine_hung_limit_s
+        api=surrounded(
+            routes, settings, metrics, traces, drain, documents, usual, callers, usage_records
         ),
-        control=control_app(drainer, settings.drain_propagation_s, lambda: pipeline.pages_begun),
+        management=management_app(
+            metrics, usual.engine, refusal=unready, hung_limit_s=settings.engine_hung_limit_s
+        ),
+        control=control_app(
+            drainer,
+            settings.drain_propagation_s,
+            lambda: usual.admission.admission.begun,
+            usual.guard,
+        ),
         openapi=routes.openapi,
-        pipeline=pipeline,
-        engine=engine,
+        usual=usual,
+        stand_in=stand_in,
         preparer=preparer,
+        redis=redis,
+        signals=signals,
+        herald=herald,
         metrics=metrics,
         traces=traces,
+        usage_records=usage_records,
         drainer=drainer,
     )
 
 
-def _surrounded(
-    routes: ASGIApp, settings: Settings, metrics: Metrics, traces: TracerProvider, drain: Drain
-) -> ASGIApp:
-    """The routes and what every request passes on its way to them, the outermost last."""
-    limited = BodyLimits(
-        routes,
-        max_bytes=int(settings.max_body_megabytes * _MEGA),
-        timeout_s=settings.body_timeout_s,
-        budget=_body_budget(settings, metrics),
-    )
-    scoped = RequestScope(
-        DrainGate(limited, drain),
-        metrics=metrics,
-        tracer=traces.get_tracer("hunyuan_ocr"),
-        clock=time.monotonic,
-    )
-    return ConnectionEnds(scoped, drain)
-
-
-def build_engine(settings: Settings) -> Engine:
-    if settings.engine == "vllm":
-        return VllmEngine(vllm_options(settings), random.Random())  # noqa: S311
-    return EmbeddedEngine(
-        workers=settings.embedded_workers,
-        threads_per_worker=settings.embedded_threads_per_worker,
-        page_timeout_s=settings.embedded_page_timeout_s,
-        max_pixels=int(settings.embedded_max_megapixels * _MEGA),
-        high_pixels=int(settings.embedded_high_megapixels * _MEGA),
+def _taken_over(settings: Settings) -> tuple[type[Unavailable], ...]:
+    """What the CPU engine reads instead of refusing it: nothing where it is the engine anyway."""
+    if settings.engine == "embedded":
+        return ()
+    outage = (BreakerOpen, EngineUnavailable, EngineStarting)
+    overload = (QueueFull, DeadlineUnreachable)
+    return (outage if settings.breaker_policy == "cpu" else ()) + (
+        overload if settings.degrade_top == "cpu_engine" else ()
     )
 
 
-def vllm_options(settings: Settings) -> VllmOptions:
-    return VllmOptions(
-        base_url=settings.vllm_url,
-        generation=settings.vllm_generation,
-        concurrency=settings.vllm_concurrency,
-        pixels=PixelBounds(settings.vllm_min_pixels, settings.vllm_max_pixels),
-        page_pixels=settings.vllm_page_pixels,
-        high_pixels=settings.vllm_high_pixels,
-        encoder_tokens=settings.vllm_encoder_tokens,
-        max_output_tokens=settings.vllm_max_output_tokens,
-        hung_after_s=settings.vllm_hung_after_s,
-        isolation_check=settings.isolation_check,
-    )
-
-
-def build_preparer(settings: Settings) -> Preparer:
-    return Preparer(
-        workers=settings.decode_workers,
-        max_pages_per_worker=settings.pages_per_decode_worker,
-        page_timeout_s=settings.decode_timeout_s,
-        max_memory_bytes=settings.decode_worker_memory_megabytes * _MEGA,
-    )
-
-
-def build_pipeline(
-    settings: Settings, engine: Engine, preparer: Preparer, metrics: Metrics, drain: Drain
-) -> Pipeline:
-    limits = PipelineLimits(
-        document=Limits(
-            max_megapixels=settings.max_image_megapixels,
-            max_pages=_DOCUMENT_PAGES_MAX,
-            pdf_dpi=settings.pdf_dpi,
-        ),
-        max_pages=settings.max_pages,
-        max_waiting_pages=settings.max_waiting_pages,
-        pages_ahead=settings.decode_workers,
-        pdf_dpi=settings.pdf_dpi,
-        max_tiles=settings.max_tiles,
-    )
-    return Pipeline(
-        engine=engine,
-        preparer=preparer,
-        limits=limits,
-        metrics=metrics,
-        drain=drain,
-        spool_directory=settings.spool_directory,
-    )
-
-
-def _api(settings: Settings, pipeline: Pipeline, engine: Engine) -> FastAPI:
-    errors: tuple[type[Exception], ...] = (
-        OcrError,
-        RequestValidationError,
-        HTTPException,
-        ClientGone,
-        Exception,
-    )
-    app = FastAPI(
-        title="hunyuan-ocr",
-        version=VERSION,
-        description=_DESCRIPTION,
-        exception_handlers=dict.fromkeys(errors, handle_error),
-        redirect_slashes=False,
-    )
-    keys = KeyRing(settings.api_keys_file)
-    keyed = _key_dependencies(keys)
-    limits = OcrLimits(
-        max_body_bytes=int(settings.max_body_megabytes * _MEGA),
-        max_instruction_chars=settings.max_instruction_chars,
-        timeouts_s={
-            "interactive": settings.interactive_timeout_s,
-            "standard": settings.standard_timeout_s,
-            "batch": settings.batch_timeout_s,
-        },
-    )
-    app.include_router(OcrRoutes(pipeline, limits).router, dependencies=keyed)
-    if isinstance(engine, VllmEngine):
-        openai = OpenAiRoutes(
-            pipeline,
-            engine,
-            keys=keys,
-            max_image_megapixels=settings.max_image_megapixels,
-            timeout_s=settings.batch_timeout_s,
-        )
-        app.router.routes += openai.routes
-    app.include_router(options_router(lambda: _options(settings, engine)), dependencies=keyed)
-    install_openapi(app, chat=isinstance(engine, VllmEngine))
-    return app
-
-
-def _key_dependencies(keys: KeyRing) -> list[Any]:
-    """Check the caller's key before the body is read; both header forms are documented."""
-
-    async def authenticate(request: Request) -> None:
-        context_of(request.scope).tenant = keys.tenant(request.headers)
-
-    schemes = (HTTPBearer(auto_error=False), APIKeyHeader(name="X-API-Key", auto_error=False))
-    return [Depends(dependency) for dependency in (*schemes, authenticate)]
-
-
-def _options(settings: Settings, engine: Engine) -> dict[str, Any]:
-    capabilities = engine.capabilities
-    return {
-        "engine": capabilities.engine,
-        "model": capabilities.model,
-        "tasks": sorted(capabilities.tasks),
-        "inputs": [kind.value for kind in DocumentKind],
-        "answers": list(FORMATS),
-        "orient": [turn for turn in get_args(Orient) if turn != "auto" or bundled.installed()],
-        "blank_pages_told": bundled.installed(),
-        "detail": {
-            detail: round(pixels / _MEGA, 2) for detail, pixels in capabilities.max_pixels.items()
-        },
-        "limits": {
-            "max_body_megabytes": settings.max_body_megabytes,
-            "max_image_megapixels": settings.max_image_megapixels,
-            "max_pages": settings.max_pages,
-            "max_tiles": settings.max_tiles,
-            "max_instruction_chars": settings.max_instruction_chars,
-            "body_timeout_s": settings.body_timeout_s,
-            "max_timeout_s": settings.batch_timeout_s,
-        },
-        "default_timeouts_s": {
-            "interactive": settings.interactive_timeout_s,
-            "standard": settings.standard_timeout_s,
-            "batch": settings.batch_timeout_s,
-        },
-    }
-
-
-def _body_budget(settings: Settings, metrics: Metrics) -> ByteBudget:
-    budget = ByteBudget(int(settings.max_bodies_megabytes * _MEGA))
-    metrics.body_bytes.set_function(lambda: budget.held)
-    return budget
-
-
-async def _observe_lag(metrics: Metrics) -> None:
+async def _observe_lag(metrics: ProcessMetrics) -> None:
     loop = asyncio.get_running_loop()
+    metrics.loop_tasks.set_function(lambda: len(asyncio.all_tasks(loop)))
     while True:
         due = loop.time() + _LAG_PERIOD_S
         await asyncio.sleep(_LAG_PERIOD_S)

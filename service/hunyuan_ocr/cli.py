@@ -1,4 +1,4 @@
-"""The command line: serve, read, check, new-key, and drain and engine-code for orchestrators.
+"""The command line: serve, read, check, new-key, and what orchestrators run.
 
 Parts are imported by the commands that need them: kubelet waits for `drain`.
 """
@@ -123,6 +123,42 @@ def drain(
         _fail("drain", error)
 
 
+class BreakerAction(StrEnum):
+    STATUS = "status"
+    OPEN = "open"
+    CLOSE = "close"
+
+
+@app.command()
+def breaker(
+    action: Annotated[BreakerAction, typer.Argument()] = BreakerAction.STATUS,
+    socket: Annotated[
+        Path | None,
+        typer.Option(envvar="HYOCR_CONTROL_SOCKET", help="Control socket of the service."),
+    ] = None,
+    why: Annotated[str, typer.Option(help="Reason for opening, for logs and status.")] = "",
+    as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+) -> None:
+    """Show the running service's circuit breaker, open it by hand, or end that and any cool-down.
+
+    What was opened by hand stays open until `close`. Conditions that last, such as heat, hold it
+    open after `close` too.
+
+    Examples: `hunyuan-ocr breaker`, `hunyuan-ocr breaker open --why "fan is being replaced"`
+    """
+    import json
+
+    from hunyuan_ocr import control
+
+    if socket is None:
+        _fail("breaker", "set HYOCR_CONTROL_SOCKET as `serve` has it, or give --socket PATH", 2)
+    try:
+        state = control.breaker(socket, action.value, why)
+    except control.ControlError as error:
+        _fail("breaker", error)
+    typer.echo(json.dumps(state) if as_json else control.breaker_in_words(state))
+
+
 @app.command("engine-code")
 def engine_code_command(
     directory: Annotated[
@@ -143,6 +179,20 @@ def engine_code_command(
         engine_code.install(directory)
     except OSError as error:
         _fail("engine-code", error)
+
+
+@app.command(
+    add_help_option=False,
+    context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
+)
+def probe(context: typer.Context) -> None:
+    """Say what the GPU's sensors say, as vLLM's container reports it to this service.
+
+    Example: `hunyuan-ocr probe --once`; `hunyuan-ocr probe --help` has the rest.
+    """
+    from hunyuan_ocr.gpu import probe
+
+    raise typer.Exit(probe.main(context.args, "hunyuan-ocr probe"))
 
 
 @app.command()
@@ -209,9 +259,9 @@ def check(
 
     async def start_and_stop() -> str | None:
         async with service.running():
-            problem = await _engine_problem(service.engine)
-            if isolation and problem is None and isinstance(service.engine, VllmEngine):
-                report = await service.engine.check_isolation()
+            problem = await _engine_problem(service.usual.engine)
+            if isolation and problem is None and isinstance(service.usual.engine, VllmEngine):
+                report = await service.usual.engine.check_isolation()
                 typer.echo(json.dumps(asdict(report)))
                 if report.verdict != "isolated":
                     problem = f"isolation self-test {report.verdict}: {report.detail}"

@@ -25,6 +25,7 @@ from hunyuan_ocr.reading import ReadRequest
 from hunyuan_ocr.tasks.catalogue import Task
 from hunyuan_ocr.tasks.prompts import TaskRequest
 from hunyuan_ocr.telemetry.stages import StageRecorder
+from hunyuan_ocr.traffic.classes import Priority
 
 Page = dict[str, Any]
 # A server's error may be any size when it is not ours.
@@ -63,14 +64,18 @@ class LocalReader:
         wanted = ReadRequest(
             data=data,
             task=TaskRequest(task=task),
-            deadline=asyncio.get_running_loop().time() + service.settings.batch_timeout_s,
             request_id=request_id,
+            tenant="local",
+            arrived_at=asyncio.get_running_loop().time(),
+            # The only caller: nothing is to be kept free for others.
+            priority=Priority.STANDARD,
+            timeout_s=service.settings.batch_timeout_s,
         )
         stages = StageRecorder(
             service.metrics, service.traces.get_tracer("hunyuan_ocr"), time.monotonic
         )
         try:
-            async with service.pipeline.open(wanted, stages) as reading:
+            async with service.usual.pipeline.open(wanted, stages) as reading:
                 async for page in reading.results:
                     problem = problem_body(page.error, request_id) if page.error else None
                     shown = page_out(page, problem).model_dump(mode="json")

@@ -1,11 +1,14 @@
-"""Running many jobs, some at a time."""
+"""Running many jobs, some at a time, and one again and again."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from itertools import islice
 from typing import TypeVar
+
+_log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -34,3 +37,13 @@ async def as_they_finish(
         for job in running:
             job.cancel()
         await asyncio.gather(*running, return_exceptions=True)
+
+
+async def repeat(period_s: float, step: Callable[[], Awaitable[None]]) -> None:
+    """For ever: a step, then a pause. One that fails is logged, and the next is taken."""
+    while True:
+        try:
+            await step()
+        except Exception as error:  # noqa: BLE001 - who watches must not end unseen
+            _log.error("a watch failed", exc_info=error)
+        await asyncio.sleep(period_s)

@@ -250,10 +250,44 @@ class Unavailable(OcrError):
         return type(self)(retry_after_s=self.retry_after_s or 1.0)
 
 
-class QueueFull(Unavailable):
+class Busy(Unavailable):
+    """More is asked for than can be done in time.
+
+    Where a queue said so, `queue_position` is how many pages would have been served before and
+    `predicted_wait_s` how long that takes.
+    """
+
     status = 429
+
+    def __init__(
+        self,
+        detail: str = "",
+        *,
+        retry_after_s: float = 1.0,
+        queue_position: int | None = None,
+        predicted_wait_s: float | None = None,
+    ) -> None:
+        super().__init__(detail, retry_after_s=retry_after_s)
+        self.queue_position = queue_position
+        self.predicted_wait_s = predicted_wait_s
+
+
+class QueueFull(Busy):
     code = "queue_full"
     title = "Too much work is waiting already"
+
+
+class DeadlineUnreachable(Busy):
+    code = "deadline_unreachable"
+    title = "The page could not be done within its time"
+    advice = "Retry after `Retry-After` seconds, or with a larger `timeout_s`."
+
+
+class QuotaExceeded(Unavailable):
+    status = 429
+    code = "quota_exceeded"
+    title = "This caller has used up its quota"
+    advice = "Retry after `Retry-After` seconds; other callers are not affected."
 
 
 class Draining(Unavailable):
@@ -270,6 +304,16 @@ class EngineStarting(Unavailable):
 class EngineUnavailable(Unavailable):
     code = "engine_unavailable"
     title = "The engine is down, hung or overloaded"
+
+
+class EngineOverloaded(EngineUnavailable):
+    """It answers, and says that it holds as much as it can: fewer pages should be sent."""
+
+
+class BreakerOpen(Unavailable):
+    code = "breaker_open"
+    title = "The engine is spared: it is too hot, too slow or fails"
+    advice = "Retry after `Retry-After` seconds; another replica may answer sooner."
 
 
 class EngineRejected(OcrError):

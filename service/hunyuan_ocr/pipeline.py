@@ -6,55 +6,56 @@ Every route and the command line walk this one path; each step takes a value and
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
 from hunyuan_ocr.concurrency import as_they_finish
-from hunyuan_ocr.documents.document import (
-    Document,
-    DocumentInfo,
-    PreparedImage,
-    PreparedPage,
-    PrepareOptions,
-)
+from hunyuan_ocr.documents.document import Document, DocumentInfo, PrepareOptions
 from hunyuan_ocr.documents.header import Limits
 from hunyuan_ocr.documents.pages import parse_pages
 from hunyuan_ocr.documents.prepare import Preparer, spooled
 from hunyuan_ocr.documents.sniff import sniff
-from hunyuan_ocr.engines.base import NO_USAGE, Engine, TokenUsage
-from hunyuan_ocr.errors import (
-    DeadlineExceeded,
-    OcrError,
-    QueueFull,
-    TaskUnsupported,
-)
-from hunyuan_ocr.reading import PageLine, PageResult, Reading, ReadRequest
-from hunyuan_ocr.recognise import OnText, Recognition, recognise
+from hunyuan_ocr.engine_turns import EngineTurns
+from hunyuan_ocr.engines.base import NO_USAGE, Engine
+from hunyuan_ocr.errors import DeadlineExceeded, OcrError, TaskUnsupported
+from hunyuan_ocr.page_result import degradations, page_result
+from hunyuan_ocr.reading import PageResult, Reading, ReadRequest
+from hunyuan_ocr.recognise import Recognition
 from hunyuan_ocr.stitch import read_page
-from hunyuan_ocr.tasks.catalogue import BY_PARTS, PARAGRAPHS, PLACED, Task
+from hunyuan_ocr.tasks.catalogue import BY_PARTS, PARAGRAPHS, PLACED
 from hunyuan_ocr.tasks.prompts import TaskRequest, build_prompt
 from hunyuan_ocr.telemetry.metrics import Metrics
 from hunyuan_ocr.telemetry.stages import Stage, StageRecorder
+from hunyuan_ocr.traffic.admission_control import AdmissionControl
+from hunyuan_ocr.traffic.classes import Priority, priority_of
 from hunyuan_ocr.traffic.drain import Drain
-from hunyuan_ocr.traffic.slots import Slots
-
-# A page shown to the model below half its size may lose small print: callers are told.
-DOWNSCALED_BELOW = 0.5
+from hunyuan_ocr.traffic.engine_guard import EngineGuard
+from hunyuan_ocr.traffic.tickets import Asked, Ticket
 
 
 @dataclass(frozen=True, slots=True)
 class PipelineLimits:
-    """What one request may ask for; `pages_ahead` are prepared while others are in the engine."""
+    """What one request may ask for; of a document `pages_at_once` are worked on."""
 
     document: Limits
     max_pages: int
-    max_waiting_pages: int
-    pages_ahead: int
+    pages_at_once: int
     pdf_dpi: int
     max_tiles: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Admitted:
+    """A document whose pages were admitted, at the price of being shown with `options`."""
+
+    document: Document
+    request: ReadRequest
+    options: PrepareOptions
+    reading: Reading
+    stages: StageRecorder
 
 
 class Pipeline:
@@ -65,28 +66,34 @@ class Pipeline:
         *,
         engine: Engine,
         preparer: Preparer,
+        control: AdmissionControl,
+        guard: EngineGuard,
         limits: PipelineLimits,
         metrics: Metrics,
         drain: Drain,
         spool_directory: Path,
+        stands_in: bool = False,
     ) -> None:
+        """`stands_in`: for an engine that reads better, so that its pages are degraded."""
         self._engine = engine
         self._preparer = preparer
         self._limits = limits
         self._metrics = metrics
         self._drain = drain
         self._spool_directory = spool_directory
-        concurrency = engine.capabilities.concurrency
-        self._pages_at_once = concurrency + limits.pages_ahead
-        self._page_slots = Slots(self._pages_at_once)
-        self._engine_slots = Slots(concurrency)
-        metrics.pages_waiting.set_function(lambda: self._page_slots.waiting)
-        metrics.pages_in_flight.set_function(lambda: self._engine_slots.held)
+        self._stands_in = stands_in
+        self._control = control
+        self._guard = guard
+        self.turns = EngineTurns(engine, control, guard, metrics)
 
-    @property
-    def pages_begun(self) -> int:
-        """Pages being prepared, or waiting for the engine or in it."""
-        return self._page_slots.held
+    def check(self, possible: Iterable[Priority], tenant: str) -> None:
+        """Raise what every request is refused with that may turn out to be of these classes."""
+        self.turns.check()
+        self._control.check(possible, tenant)
+
+    def has_room(self, possible: Iterable[Priority], tenant: str) -> bool:
+        """Whether admission would let it pass `check`; counts no refusal. Raises QuotaExceeded."""
+        return self._control.has_room(possible, tenant)
 
     @asynccontextmanager
     async def open(self, request: ReadRequest, stages: StageRecorder) -> AsyncIterator[Reading]:
@@ -95,122 +102,104 @@ class Pipeline:
         Raises the OcrError of whatever refuses the document as a whole. A page's own error is
         an item of `results`.
         """
-        self._admit(request.task)
+        self._check_task(request.task)
         document = Document(sniff(request.data), request.data, password=request.password)
         async with spooled(document, self._spool_directory) as document:
             with stages.stage(Stage.INSPECT):
                 info = await self._inspect(document, request)
             selected = parse_pages(request.pages, len(info.pages), self._limits.max_pages)
-            reading = Reading(len(info.pages), selected, info.cut_off)
-            job = partial(self._page, document, request, stages, reading)
-            jobs = (partial(job, index) for index in selected)
-            async with aclosing(as_they_finish(jobs, self._pages_at_once)) as reading.results:
-                yield reading
+            priority = priority_of(request.priority, len(selected))
+            stages.usage.priority = priority
+            reading = Reading(
+                pages_total=len(info.pages),
+                selected=selected,
+                cut_off=info.cut_off,
+                priority=priority,
+                deadline=self._deadline(request, priority),
+            )
+            options = self._prepare_options(request)
+            asked = self._asked(request, reading, info, options)
+            async with self._control.admit(asked) as tickets:
+                job = partial(self._page, _Admitted(document, request, options, reading, stages))
+                jobs = (partial(job, *page) for page in zip(selected, tickets, strict=True))
+                at_once = self._limits.pages_at_once
+                async with aclosing(as_they_finish(jobs, at_once)) as reading.results:
+                    yield reading
 
-    @asynccontextmanager
-    async def turn(self, stages: StageRecorder) -> AsyncIterator[None]:
-        """Hold the engine for a request that is passed through without being prepared here."""
-        self._check_queue()
-        async with (
-            self._page_slots.hold(stages.stage(Stage.QUEUE)),
-            self._engine_slots.hold(stages.stage(Stage.QUEUE)),
-        ):
-            with stages.stage(Stage.ENGINE):
-                yield
+    def _deadline(self, request: ReadRequest, priority: Priority) -> float:
+        return request.arrived_at + self._control.timeout_s(priority, request.timeout_s)
 
-    def count_tokens(self, usage: TokenUsage) -> None:
-        self._metrics.tokens.labels("prompt").inc(usage.prompt)
-        self._metrics.tokens.labels("output").inc(usage.output)
+    def _asked(
+        self, request: ReadRequest, reading: Reading, info: DocumentInfo, options: PrepareOptions
+    ) -> Asked:
+        """The request with a price for each page, from what its header says of its size."""
+        price = partial(self.turns.price, request.task, options=options)
+        prices = [price(info.pages[index]) for index in reading.selected]
+        return Asked(reading.priority, request.tenant, reading.deadline, prices)
 
-    def _check_queue(self) -> None:
-        if refusal := self._engine.refusal():
-            raise refusal.for_caller()
-        if self._page_slots.waiting >= self._limits.max_waiting_pages:
-            raise QueueFull(f"{self._page_slots.waiting} pages are waiting", retry_after_s=2.0)
+    def can(self, task: TaskRequest) -> bool:
+        """Whether the engine does this task."""
+        capabilities = self._engine.capabilities
+        followed = capabilities.prompted or not task.has_words
+        return followed and task.task in capabilities.tasks
 
-    def _admit(self, task: TaskRequest) -> None:
+    def _check_task(self, task: TaskRequest) -> None:
         capabilities = self._engine.capabilities
         if task.task not in capabilities.tasks:
             raise TaskUnsupported(f"the {capabilities.engine} engine does not do {task.task!s}")
-        if task.has_words and not capabilities.prompted:
+        if not self.can(task):
             raise TaskUnsupported(f"the {capabilities.engine} engine follows no instruction")
         build_prompt(task, capabilities.generation)  # refuses a task that asks for nothing
-        self._check_queue()
+        self.turns.check()
 
     async def _inspect(self, document: Document, request: ReadRequest) -> DocumentInfo:
         try:
-            async with asyncio.timeout_at(request.deadline):
-                return await self._preparer.inspect(document, self._limits.document)
+            async with asyncio.timeout_at(
+                self._deadline(request, priority_of(request.priority, 1))
+            ):
+                return await self._preparer.inspect(document, self._limits.document, request.tenant)
         except TimeoutError:
             raise DeadlineExceeded("the document was not opened within its time") from None
 
-    async def _page(
-        self,
-        document: Document,
-        request: ReadRequest,
-        stages: StageRecorder,
-        reading: Reading,
-        index: int,
-    ) -> PageResult:
+    async def _page(self, admitted: _Admitted, index: int, ticket: Ticket) -> PageResult:
         try:
-            async with asyncio.timeout_at(request.deadline):
-                result = await self._read(document, index, request, stages, reading)
+            async with asyncio.timeout_at(admitted.reading.deadline):
+                with admitted.stages.page(index):
+                    result = await self._read(admitted, index, ticket)
         except TimeoutError:
             result = self._failed(index, DeadlineExceeded())
         except OcrError as error:
             result = self._failed(index, error)
-        self._count(request.task.task, result)
+        self._count(admitted, result)
         return result
 
-    async def _read(
-        self,
-        document: Document,
-        index: int,
-        request: ReadRequest,
-        stages: StageRecorder,
-        reading: Reading,
-    ) -> PageResult:
+    async def _read(self, admitted: _Admitted, index: int, ticket: Ticket) -> PageResult:
         """Prepare the page while others hold the engine, and read what is on it."""
-        async with AsyncExitStack() as turn, AsyncExitStack() as slot:
+        request, reading, stages = admitted.request, admitted.reading, admitted.stages
+        async with AsyncExitStack() as turn:
             with stages.stage(Stage.QUEUE):
-                await turn.enter_async_context(self._preparer.turn(document))
-            await slot.enter_async_context(self._page_slots.hold(stages.stage(Stage.QUEUE)))
+                await turn.enter_async_context(self._control.turn(ticket))
             if len(reading.selected) > 1:  # a single page is all of a request in flight
                 self._drain.check()
+            self._guard.check_open()
+            # Never with more pixels than it was priced at: that much memory is kept for it.
+            factor = min(admitted.options.pixel_factor, self._control.pixel_factor)
+            options = replace(admitted.options, pixel_factor=factor)
             with stages.stage(Stage.PREPARE):
-                options = self._prepare_options(request)
-                page = await self._preparer.prepare(document, index, options)
-            await turn.aclose()
-            if page.blank:
-                recognition = _nothing(request.task)
-            else:
-                read = partial(self._recognise, request, stages, f"{request.request_id}-{index}")
+                async with self._preparer.turn(admitted.document):
+                    page = await self._preparer.prepare(admitted.document, index, options)
+            recognition = _nothing(request.task)
+            if not page.blank:
+                name = f"{request.request_id}-{index}"
+                read = partial(self.turns.read, ticket, stages.usage, request.task, name)
                 gap = "\n\n" if request.task.task in PARAGRAPHS else "\n"
                 on_text = partial(reading.on_text, index) if reading.on_text else None
-                recognition = await read_page(page, read, gap, on_text)
-        return self._result(index, page, recognition)
-
-    async def _recognise(
-        self,
-        request: ReadRequest,
-        stages: StageRecorder,
-        request_id: str,
-        image: PreparedImage,
-        on_text: OnText | None,
-    ) -> Recognition:
-        """One turn of the engine: the tiles of a long page stand in line like pages."""
-        capabilities = self._engine.capabilities
-        async with self._engine_slots.hold(stages.stage(Stage.QUEUE)):
-            with stages.stage(Stage.ENGINE):
-                return await recognise(
-                    self._engine,
-                    image,
-                    request.task,
-                    generation=capabilities.generation,
-                    request_id=request_id,
-                    max_output_tokens=capabilities.max_output_tokens,
-                    on_text=on_text,
-                )
+                async with self.turns.hold(ticket, stages):
+                    recognition = await read_page(page, read, gap, on_text)
+        slowed = self._control.batch_shrunk and reading.priority is Priority.BATCH
+        degraded = degradations(page, options, stands_in=self._stands_in, slowed=slowed)
+        engine = self._engine.capabilities.engine
+        return page_result(index, engine, page, recognition, degraded)
 
     def _prepare_options(self, request: ReadRequest) -> PrepareOptions:
         capabilities, task = self._engine.capabilities, request.task.task
@@ -224,27 +213,7 @@ class Pipeline:
             orient=request.orient,
             max_tiles=self._limits.max_tiles if task in BY_PARTS else 1,
             placed=capabilities.places_lines or task in PLACED,
-        )
-
-    def _result(self, index: int, page: PreparedPage, read: Recognition) -> PageResult:
-        placement = page.tiles[0].placement
-        scale = min(placement.scale_x, placement.scale_y)
-        shrunk = ("downscaled",) if scale < DOWNSCALED_BELOW and not page.blank else ()
-        return PageResult(
-            index=index,
-            status="ok",
-            engine=self._engine.capabilities.engine,
-            text=read.text,
-            lines=tuple(PageLine(line.text, line.polygon, line.label) for line in read.lines),
-            value=read.value,
-            width=page.source.width,
-            height=page.source.height,
-            scale=round(scale, 4),
-            rotation_applied=page.rotation_applied,
-            blank=page.blank,
-            finish_reason="blank" if page.blank else read.finish_reason,
-            warnings=(*read.warnings, *page.warnings, *shrunk),
-            usage=read.usage,
+            pixel_factor=self._control.pixel_factor,
         )
 
     def _failed(self, index: int, error: OcrError) -> PageResult:
@@ -252,13 +221,15 @@ class Pipeline:
             index=index, status="error", engine=self._engine.capabilities.engine, error=error
         )
 
-    def _count(self, task: Task, result: PageResult) -> None:
-        outcome = result.error.code if result.error else "ok"
+    def _count(self, admitted: _Admitted, result: PageResult) -> None:
+        usage, task = admitted.stages.usage, admitted.request.task.task
         if result.error:
-            self._metrics.refused.labels(outcome).inc()
-        self._metrics.pages.labels(task, result.engine, outcome).inc()
-        self._metrics.megapixels.inc(result.width * result.height / 1e6)
-        self.count_tokens(result.usage)
+            self._metrics.requests.errors.labels(result.error.code).inc()
+            usage.page_failed(task, result.engine, result.error.code)
+        else:
+            pixels = result.width * result.height
+            reason = result.finish_reason or "stop"
+            usage.page_read(task, result.engine, pixels, reason, result.degraded)
 
 
 def _nothing(request: TaskRequest) -> Recognition:

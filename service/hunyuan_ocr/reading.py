@@ -12,20 +12,28 @@ from hunyuan_ocr.engines.base import NO_USAGE, TokenUsage
 from hunyuan_ocr.errors import OcrError
 from hunyuan_ocr.recognise import TextEvent
 from hunyuan_ocr.tasks.prompts import TaskRequest
+from hunyuan_ocr.traffic.classes import Priority
 
 
 @dataclass(frozen=True, slots=True)
 class ReadRequest:
-    """One document to read. `deadline` is a time of the event loop's clock, in seconds."""
+    """One document to read; what is None follows from its pages.
+
+    `arrived_at` is a time of the event loop's clock, in seconds: `timeout_s` counts from it.
+    """
 
     data: bytes
     task: TaskRequest
-    deadline: float
     request_id: str
+    tenant: str
+    arrived_at: float
+    priority: Priority | None = None
+    timeout_s: float | None = None
     pages: str | None = None
     password: str | None = None
     orient: Orient = "auto"
     detail: Detail = "auto"
+    allow_degraded: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,11 +86,15 @@ class Reading:
     """An admitted document: iterate `results` for its pages as they finish.
 
     No page is begun before that. Set `on_text` first to hear the text of each page, by its
-    index, as it is generated. `cut_off` says that the file ends before its last page.
+    index, as it is generated. `cut_off` says that the file ends before its last page, `priority`
+    in which class its pages wait. By `deadline`, of the event loop's clock, all pages are over,
+    done or not.
     """
 
     pages_total: int
     selected: tuple[int, ...]
     cut_off: bool
+    priority: Priority
+    deadline: float
     results: AsyncIterator[PageResult] = field(init=False)
     on_text: OnPageText | None = None

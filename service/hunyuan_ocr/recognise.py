@@ -52,6 +52,7 @@ class TextRestart:
 
 TextEvent = TextPiece | TextRestart
 OnText = Callable[[TextEvent], Awaitable[None]]
+OnUsage = Callable[[TokenUsage], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +85,12 @@ async def recognise(
     request_id: str,
     max_output_tokens: int,
     on_text: OnText | None = None,
+    on_usage: OnUsage | None = None,
 ) -> Recognition:
     """Read a page; cancelling it cancels the work in the engine.
+
+    `on_usage` hears what each attempt took when it is over, those that failed or were cancelled
+    included.
 
     Raises what the engine raises, `InvalidField` for an extract of nothing, `AnswerInvalid` if
     the JSON does not fit twice.
@@ -99,7 +104,7 @@ async def recognise(
         request_id=request_id,
         json_schema=None if schema is None else _as_object(neutralise_json(schema)),
     )
-    reader = _Reader(engine, asked, on_text)
+    reader = _Reader(engine, asked, on_text, on_usage)
     answer = await reader.read()
     if answer.lines is None and answer.parsed.only_figures and _reads_text(engine):
         prompt = build_prompt(replace(request, task=Task.TEXT), generation)
@@ -159,6 +164,7 @@ class _Reader:
     engine: Engine
     asked: EngineRequest
     on_text: OnText | None
+    on_usage: OnUsage | None
     attempts: int = 0
     usage: TokenUsage = field(default_factory=TokenUsage)
     warnings: list[WarningName] = field(default_factory=list)
@@ -191,36 +197,44 @@ class _Reader:
     async def _attempt(self) -> _Answer:
         request = replace(self.asked, attempt=self.attempts)
         self.attempts += 1
-        answer = await _read_once(self.engine, request, self.on_text)
+        answer = await _read_once(self.engine, request, self.on_text, self.on_usage)
         self.usage = TokenUsage(
             self.usage.prompt + answer.usage.prompt, self.usage.output + answer.usage.output
         )
         return answer
 
 
-async def _read_once(engine: Engine, request: EngineRequest, on_text: OnText | None) -> _Answer:
+async def _read_once(
+    engine: Engine, request: EngineRequest, on_text: OnText | None, on_usage: OnUsage | None
+) -> _Answer:
     """One stream to its end, or to where it is certain to have none.
 
     A stream that is closed early reports no usage; its pieces are counted instead, since an
     engine sends one a token. Raises `EngineUnavailable` for a stream that breaks off.
     """
     guard, endless, pieces = RepetitionGuard(), False, 0
-    # Whatever ends the reading, cancellation too, the engine must hear of it.
-    async with aclosing(engine.stream(request)) as stream:
-        async for event in stream:
-            if isinstance(event, Finished):
-                repeats = event.reason == "repetition"
-                text = guard.trimmed() if repeats else guard.text()
-                parsed = parse.parse(request.task, text)
-                return _Answer(text, parsed, event.reason, event.usage, event.lines)
-            if endless:  # and yet it goes on
-                text = guard.trimmed()
-                usage = TokenUsage(output=pieces)
-                return _Answer(text, parse.parse(request.task, text), "repetition", usage)
-            pieces += 1
-            endless = guard.feed(event.text)
-            if on_text is not None:
-                await on_text(TextPiece(event.text))
+    counted: TokenUsage | None = None
+    try:
+        # Whatever ends the reading, cancellation too, the engine must hear of it.
+        async with aclosing(engine.stream(request)) as stream:
+            async for event in stream:
+                if isinstance(event, Finished):
+                    counted = event.usage
+                    repeats = event.reason == "repetition"
+                    text = guard.trimmed() if repeats else guard.text()
+                    parsed = parse.parse(request.task, text)
+                    return _Answer(text, parsed, event.reason, counted, event.lines)
+                if endless:  # and yet it goes on
+                    text = guard.trimmed()
+                    usage = TokenUsage(output=pieces)
+                    return _Answer(text, parse.parse(request.task, text), "repetition", usage)
+                pieces += 1
+                endless = guard.feed(event.text)
+                if on_text is not None:
+                    await on_text(TextPiece(event.text))
+    finally:
+        if on_usage is not None:
+            on_usage(counted or TokenUsage(output=pieces))
     raise EngineUnavailable("The engine's answer broke off.")
 
 

@@ -77,6 +77,17 @@ class Settings(BaseSettings):
     vllm_concurrency: int = Field(
         16, ge=1, le=4096, description="Pages in vLLM at once; its --max-num-seqs."
     )
+    vllm_concurrency_floor: int = Field(
+        8,
+        ge=1,
+        description="An overloaded vLLM still gets this many pages; as `vllm_concurrency`: static.",
+    )
+    vllm_slot_tokens: int = Field(
+        2048,
+        ge=64,
+        description="Tokens of the KV cache that one page of the concurrency may take; more count "
+        "as several. All slots together must fit into the cache.",
+    )
     vllm_min_pixels: int = Field(
         512 * 512, ge=1024, description="`min_pixels` of the model's preprocessor_config.json."
     )
@@ -140,7 +151,8 @@ class Settings(BaseSettings):
     max_bodies_megabytes: float = Field(
         512.0,
         gt=0,
-        description="All request bodies in memory together; one more is refused with 429.",
+        description="All request bodies in memory together; one more is refused with 429. One "
+        "caller may have four fifths of it.",
     )
     body_timeout_s: float = Field(30.0, gt=0, description="Longest that a body may take to arrive.")
     max_image_megapixels: float = Field(
@@ -156,9 +168,87 @@ class Settings(BaseSettings):
     max_header_kilobytes: int = Field(
         64, ge=8, le=1024, description="Largest headers of a request; larger ones get 431."
     )
-    max_waiting_pages: int = Field(
-        256, ge=0, description="Pages that may wait for the engine; one more is refused with 429."
+
+    # Who gets the engine
+    interactive_max_queue_s: float | None = Field(
+        None,
+        gt=0,
+        description="Interactive work that may wait, in seconds of the whole engine; unset: "
+        "1 with vLLM, 10 with the embedded engine.",
     )
+    standard_max_queue_s: float | None = Field(
+        None,
+        gt=0,
+        description="Standard work that may wait, in seconds of the whole engine; unset: "
+        "8 with vLLM, 40 with the embedded engine.",
+    )
+    batch_max_queue_s: float | None = Field(
+        None,
+        gt=0,
+        description="Batch work that may wait, in seconds of the whole engine; unset: "
+        "240 with vLLM, 400 with the embedded engine.",
+    )
+    interactive_reserved_slots: int = Field(
+        7, ge=0, description="Slots kept free of batch; always fewer than half of all."
+    )
+    degrade_top: Literal["none", "shrink_batch", "lower_pixels", "cpu_engine"] = Field(
+        "lower_pixels",
+        description="What lasting load may lead to: fewer slots for batch, then half the pixels, "
+        "then the CPU engine for text that would be refused.",
+    )
+    quota_requests_per_s: float | None = Field(
+        None, gt=0, description="Requests a second that one caller may make; unset: no such quota."
+    )
+    quota_requests_burst: float = Field(
+        60.0, ge=1, description="Requests that one caller may make at once, where there is a quota."
+    )
+    quota_cost_per_s: float | None = Field(
+        None,
+        gt=0,
+        description="Slot seconds of the engine that one caller may use a second; unset: no quota.",
+    )
+    quota_cost_burst: float = Field(
+        120.0, gt=0, description="Slot seconds that one caller may use at once, likewise."
+    )
+    redis_url: str | None = Field(
+        None,
+        pattern=r"^(rediss?|unix)://",
+        description="Redis or Valkey in which replicas share quotas; unset: each counts its own.",
+    )
+
+    # When the engine is in trouble
+    breaker_policy: Literal["refuse", "cpu", "degrade"] = Field(
+        "refuse",
+        description="While the breaker is open or vLLM is down: refuse pages, let the CPU engine "
+        "read text, or (too slow or failing, not too hot) go on with fewer and smaller pages.",
+    )
+    breaker_slow_ratio: float = Field(
+        2.0,
+        gt=1,
+        description="Answers this many times as late as from vLLM in health may open the breaker.",
+    )
+    gpu_file: Path | None = Field(
+        None, description="What the GPU probe in vLLM's container writes; unset: no sensors."
+    )
+    gpu_full_clock_megahertz: float | None = Field(
+        None,
+        gt=0,
+        description="SM clock of the card under load when it is cool, which tells how much heat "
+        "slows it; unset: only degrees tell.",
+    )
+
+    # What the cluster is told
+    signals_deployment: str | None = Field(
+        None,
+        description="Deployment of this pod: changes of the breaker become Events and its "
+        "readiness gate, with the pod's own token; unset: the cluster is told nothing.",
+    )
+    signals_max_unready_percent: int = Field(
+        34, ge=1, le=50, description="Pods of it that may take themselves out of service at once."
+    )
+    pod_name: str | None = Field(None, description="This pod, as the downward API tells it.")
+    pod_namespace: str | None = Field(None, description="Its namespace, likewise.")
+    pod_uid: str | None = Field(None, description="Its uid, likewise.")
 
     # Time
     interactive_timeout_s: float = Field(
@@ -193,6 +283,19 @@ class Settings(BaseSettings):
     )
 
     # Seeing it
+    slo_interactive_s: float = Field(
+        2.0,
+        gt=0,
+        le=120,
+        description="Time within which interactive pages should be answered; a boundary of the "
+        "metrics' buckets.",
+    )
+    usage_records: str = Field(
+        "stdout",
+        pattern=r"^(off|stdout|/.+)$",
+        description="Where a JSON line for each request that brought pages goes: `off`, `stdout` "
+        "or a file's absolute path.",
+    )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         "info", description="Least level of the JSON log lines."
     )
@@ -201,6 +304,11 @@ class Settings(BaseSettings):
         pattern=_HTTP_URL,
         description="OTLP/HTTP collector for traces, e.g. http://collector:4318; unset: none.",
     )
+
+
+def _parent(usage_records: str) -> Path | None:
+    """The folder of the file that usage records go to, if they go to one."""
+    return Path(usage_records).parent if usage_records.startswith("/") else None
 
 
 def load_settings() -> Settings:
@@ -219,10 +327,17 @@ def load_settings() -> Settings:
         raise SettingsError("; ".join(problems)) from None
     if settings.port and settings.port == settings.management_port:
         raise SettingsError(f"{PREFIX}PORT and {PREFIX}MANAGEMENT_PORT are the same")
+    if settings.signals_deployment and not (
+        settings.pod_name and settings.pod_namespace and settings.pod_uid
+    ):
+        raise SettingsError(
+            f"{PREFIX}SIGNALS_DEPLOYMENT needs {PREFIX}POD_NAME, _POD_NAMESPACE and _POD_UID"
+        )
     folders = {
         "SPOOL_DIRECTORY": settings.spool_directory,
         "MARKERS_DIRECTORY": settings.markers_directory,
         "CONTROL_SOCKET's parent": settings.control_socket and settings.control_socket.parent,
+        "USAGE_RECORDS's parent": _parent(settings.usage_records),
     }
     for name, folder in folders.items():
         if folder is not None and not os.access(folder, os.W_OK | os.X_OK):

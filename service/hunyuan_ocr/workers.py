@@ -11,6 +11,7 @@ import ctypes
 import logging
 import multiprocessing
 import os
+import pickle
 import resource
 import signal
 import sys
@@ -21,6 +22,7 @@ from typing import Any, TypeVar, TypeVarTuple
 
 from pebble import ProcessExpired, ProcessPool
 
+from hunyuan_ocr import sandbox
 from hunyuan_ocr.errors import DeadlineExceeded, OcrError, PageFailed, Unavailable, WorkerDied
 
 _log = logging.getLogger(__name__)
@@ -90,7 +92,9 @@ class WorkerPool:
     ) -> None:
         self._workers = workers
         self._max_tasks_per_worker = max_tasks_per_worker
-        self._birth_args = (nice, max_memory_bytes, setup, setup_args)
+        # Bytes, which a new process unpickles when it is ready to: that imports libraries.
+        birth = None if setup is None else pickle.dumps((setup, setup_args))
+        self._birth_args = (nice, max_memory_bytes, birth)
         # One pool of one process each: processes of a common pool share locks, and one that dies
         # while it holds them would stop them all. None, once there, says that we are closed.
         self._idle: asyncio.LifoQueue[ProcessPool | None] = asyncio.LifoQueue()
@@ -242,14 +246,13 @@ def _caller_is_cancelled() -> bool:
     return task is not None and task.cancelling() > 0
 
 
-def _be_born(
-    nice: int,
-    max_memory_bytes: int | None,
-    setup: Callable[..., None] | None,
-    setup_args: tuple[Any, ...],
-) -> None:
+def _be_born(nice: int, max_memory_bytes: int | None, birth: bytes | None) -> None:
     initialise(nice, max_memory_bytes)
-    if setup is not None:
+    sandbox.hide(
+        sandbox.CREDENTIALS
+    )  # before libraries start threads, which would keep their rights
+    if birth is not None:
+        setup, setup_args = pickle.loads(birth)  # noqa: S301 - our own
         setup(*setup_args)
 
 

@@ -11,7 +11,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,15 +19,17 @@ from typing import Any
 import httpx
 
 START_TIMEOUT_S = 60.0
+Command = Sequence[str | Path]
 
 
 @dataclass(frozen=True)
 class Server:
-    """A running server; `log` is the file its JSON lines go to."""
+    """A running server; `log` is the file its JSON lines go to, `usage` its usage records'."""
 
     url: str
     management_url: str
     log: Path
+    usage: Path
     pid: int
 
     def client(self, **headers: str) -> httpx.Client:
@@ -45,6 +47,16 @@ class Server:
                     return line
             time.sleep(0.05)
         raise AssertionError(f"no log line for {request_id}")
+
+    def usage_records(self, count: int, wait_s: float = 5.0) -> list[dict[str, Any]]:
+        """All records, once there are `count`: each is written after its answer was sent."""
+        deadline = time.monotonic() + wait_s
+        while time.monotonic() < deadline:
+            text = self.usage.read_text("utf-8")
+            if text.count("\n") >= count:
+                return [json.loads(line) for line in text.splitlines()]
+            time.sleep(0.05)
+        raise AssertionError(f"{text.count(chr(10))} usage records and not {count}")
 
     def metric(self, name: str) -> float:
         """The sum over all label values of a sample name."""
@@ -75,22 +87,29 @@ def free_ports(count: int) -> list[int]:
 
 
 @contextlib.contextmanager
-def running_server(folder: Path, *, probe: str = "readyz", **settings: object) -> Iterator[Server]:
+def running_server(
+    folder: Path, *, probe: str = "readyz", command: Command | None = None, **settings: object
+) -> Iterator[Server]:
     """Start a server with `settings`, wait until `probe` says yes, stop it with SIGTERM.
 
+    `command` instead of `hunyuan-ocr serve`.
     A server that does not leave by itself within a few seconds fails the test.
     """
     port, management_port = free_ports(2)
-    given = {"port": port, "management_port": management_port, **settings}
+    usage = folder / f"usage-{port}.jsonl"
+    ports = {"port": port, "management_port": management_port}
+    given = {"usage_records": usage, **ports, **settings}
     env = {k: v for k, v in os.environ.items() if not k.startswith("HYOCR_")}
     env |= {f"HYOCR_{name.upper()}": str(value) for name, value in given.items()}
     log = folder / f"server-{port}.log"
     with log.open("wb") as stderr:
         process = subprocess.Popen(
-            [Path(sys.executable).parent / "hunyuan-ocr", "serve"], env=env, stderr=stderr
+            command or [Path(sys.executable).parent / "hunyuan-ocr", "serve"],
+            env=env,
+            stderr=stderr,
         )
     server = Server(
-        f"http://127.0.0.1:{port}", f"http://127.0.0.1:{management_port}", log, process.pid
+        f"http://127.0.0.1:{port}", f"http://127.0.0.1:{management_port}", log, usage, process.pid
     )
     try:
         _wait(server, process, probe)

@@ -115,6 +115,18 @@ def test_every_line_of_a_long_screenshot_is_read_once(
         assert (top + bottom) / 2 == pytest.approx(middle, abs=8)
 
 
+@pytest.mark.parametrize("detail", ["auto", "high"])
+def test_a_large_page_is_not_taken_for_much_more_than_it_is(
+    client: httpx.Client, detail: str
+) -> None:
+    """It was once refused with 25 times what it takes."""
+    image = chat_log()[0] if detail == "auto" else picture(size=(3000, 4000), size_px=90)[0]
+    began = time.monotonic()
+    page = read(client, image, detail=detail)
+    took_s = time.monotonic() - began
+    assert read(client, image, detail=detail, timeout_s=f"{4 * took_s:.1f}")["text"] == page["text"]
+
+
 def test_a_long_page_streams_its_parts_in_order(client: httpx.Client) -> None:
     image, _ = chat_log()
     request: dict[str, Any] = {

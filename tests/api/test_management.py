@@ -23,8 +23,11 @@ def test_probes_and_metrics(server: Server, client: httpx.Client) -> None:
         assert management.get("/livez").json() == {"status": "ok"}
         assert management.get("/readyz").json() == {"status": "ready"}
         scrape = management.get("/metrics")
-        assert scrape.headers["content-type"].startswith("application/openmetrics-text")
-        assert scrape.text.endswith("# EOF\n")
+        assert scrape.headers["content-type"].startswith("text/plain; version=0.0.4")
+        accept = {"Accept": "application/openmetrics-text;version=1.0.0,text/plain;q=0.5"}
+        asked_for = management.get("/metrics", headers=accept)
+        assert asked_for.headers["content-type"].startswith("application/openmetrics-text")
+        assert asked_for.text.endswith("# EOF\n")
         assert management.post("/livez").status_code == 405
         assert management.post("/ocr").status_code == 404
     for stage in ("receive", "inspect", "queue", "prepare", "engine"):

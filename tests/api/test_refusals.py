@@ -165,7 +165,7 @@ def test_keys(strict_server: Server, keyed_client: httpx.Client) -> None:
             {"X-API-Key": "billing."},
             {"X-API-Key": ".", "Authorization": ""},
         ):
-            for path in ("/ocr", "/v1/ocr"):
+            for path in ("/ocr", "/v1/ocr", "/ocr%0A", "/v1/ocr%0A"):
                 response = client.post(path, content=png_bytes(), headers=png | headers)
                 expect(response, 401, "unauthorized")
                 assert response.headers["www-authenticate"].startswith("Bearer")

@@ -20,6 +20,9 @@ TINY = {
     "vllm_max_output_tokens": 1024,
     "vllm_concurrency": 16,
     "decode_workers": 1,
+    # On a CPU what waits takes its time.
+    "standard_max_queue_s": 300,
+    "standard_timeout_s": 300,
 }
 
 

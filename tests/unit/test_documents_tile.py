@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from io import BytesIO
 from itertools import pairwise
 
@@ -11,8 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image, ImageDraw
 
-from hunyuan_ocr.documents.document import Degrees, ImageEncoding, PageSize, PrepareOptions
-from hunyuan_ocr.documents.layout import lay_out
+from hunyuan_ocr.documents.document import (
+    Degrees,
+    ImageEncoding,
+    Orient,
+    PageSize,
+    PrepareOptions,
+)
+from hunyuan_ocr.documents.layout import images, lay_out, lowered
 from hunyuan_ocr.documents.tile import Span, Tiling, cut, quiet_rows, tiling
 from tests.pictures import picture
 
@@ -131,9 +138,16 @@ def turned(at: tuple[float, float], size: tuple[int, int], degrees: int) -> tupl
     st.floats(0, 1),
     st.sampled_from(["none", "90", "180", "270"]),
     st.sampled_from([40_000, 250_000]),
+    st.sampled_from([1.0, 0.5]),
 )
 def test_a_mark_is_found_where_it_was_whatever_was_done_to_the_page(
-    short: int, long: int, x_share: float, y_share: float, orient: str, max_pixels: int
+    short: int,
+    long: int,
+    x_share: float,
+    y_share: float,
+    orient: str,
+    max_pixels: int,
+    pixel_factor: float,
 ) -> None:
     """Turned, scaled, padded and cut: the pixels of every tile map back within a pixel."""
     at = (8 + int(x_share * (short - 17)), 8 + int(y_share * (long - 17)))
@@ -143,6 +157,7 @@ def test_a_mark_is_found_where_it_was_whatever_was_done_to_the_page(
         encoding=ImageEncoding.PNG,
         orient=orient,  # type: ignore[arg-type]
         max_tiles=12,
+        pixel_factor=pixel_factor,
     )
     page = lay_out(marked((short, long), at), PageSize(short, long), options)
     degrees: Degrees = 0 if orient == "none" else int(orient)  # type: ignore[assignment]
@@ -168,3 +183,87 @@ def _seen(tiles: Sequence[object], expected: tuple[float, float]) -> bool:
         assert back == pytest.approx(expected, abs=max(1.0, 1 / scale))
         seen += 1
     return seen > 0
+
+
+@given(sides, sides, st.sampled_from((250_000, 1_000_000)))
+def test_what_is_told_of_a_page_by_its_size_bounds_its_images(
+    width: int, height: int, most: int
+) -> None:
+    source = PageSize(width, height)
+    options = PrepareOptions(
+        max_pixels=most, min_pixels=1024, encoding=ImageEncoding.PNG, max_tiles=8
+    )
+    count, size = images(source, options)
+    assert 1 <= count <= 8
+    assert size.width * size.height <= most
+    plan = tiling(source, most, 8)
+    assert (count > 1) == (plan is not None and plan.tiles > 1)
+    if plan is not None:
+        assert len(cut(plan, ())) <= count
+        # A tile thinner than models take is padded.
+        assert size.width <= max(32, plan.content.width)
+        assert size.height <= max(32, plan.content.height)
+
+
+LEAST = 1 << 18
+
+
+def shown(size: tuple[int, int], most: int, pixel_factor: float) -> tuple[int, int]:
+    """How many images a page is read as, and the pixels of one."""
+    options = PrepareOptions(most, LEAST, ImageEncoding.PNG, max_tiles=12)
+    count, image = images(PageSize(*size), replace(options, pixel_factor=pixel_factor))
+    return count, image.width * image.height
+
+
+@given(sides, sides, st.sampled_from((LEAST, PIXELS, 3_400_000)), st.floats(0.1, 1))
+def test_fewer_pixels_are_never_more_work(
+    width: int, height: int, most: int, pixel_factor: float
+) -> None:
+    count, pixels = shown((width, height), most, 1)
+    fewer_count, fewer_pixels = shown((width, height), most, pixel_factor)
+    assert fewer_count == count
+    assert fewer_pixels <= pixels
+    assert fewer_pixels <= max(LEAST, pixel_factor * most)
+
+
+@pytest.mark.parametrize("size", [(660, 1980), (640, 2000), (2480, 3508)])
+def test_a_page_that_is_read_whole_stays_whole_with_half_the_pixels(size: tuple[int, int]) -> None:
+    count, pixels = shown(size, PIXELS, 0.5)
+    assert count == 1
+    assert pixels == pytest.approx(PIXELS / 2, rel=0.01)
+
+
+def test_an_image_with_the_fewest_pixels_that_a_model_takes_gets_no_fewer() -> None:
+    assert shown((2480, 3508), LEAST, 0.5) == shown((2480, 3508), LEAST, 1)
+
+
+def written(size: tuple[int, int]) -> Image.Image:
+    """Lines of text from edge to edge."""
+    return picture(["Total amount: 1,284.50 " * 12] * (size[1] // 56 + 1), size)[0]
+
+
+@pytest.mark.parametrize("orient", ["none", "90"])
+@pytest.mark.parametrize("pixel_factor", [1, 0.5])
+@pytest.mark.parametrize("size", [(300, 200), (900, 1200), (400, 3_500), (3_000, 250), (60, 1_500)])
+def test_a_page_is_prepared_as_it_was_priced(
+    size: tuple[int, int], pixel_factor: float, orient: Orient
+) -> None:
+    options = PrepareOptions(
+        250_000,
+        40_000,
+        ImageEncoding.PNG,
+        orient=orient,
+        max_tiles=12,
+        pixel_factor=pixel_factor,
+    )
+    count, largest = images(PageSize(*size), options)
+    image = written(size)
+    page = lay_out(image, PageSize(*size), options)
+    prepared = [tile.image.width * tile.image.height for tile in page.tiles]
+    assert not page.blank
+    assert min(2, count) <= len(prepared) <= count
+    pixels = largest.width * largest.height
+    assert 0.5 * pixels <= max(prepared) <= 1.02 * pixels
+    usual = lay_out(image, PageSize(*size), replace(options, pixel_factor=1.0))
+    fewer = sum(prepared) < sum(tile.image.width * tile.image.height for tile in usual.tiles)
+    assert lowered(page, options) == fewer

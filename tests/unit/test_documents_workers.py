@@ -8,8 +8,9 @@ import pickle
 import signal
 import sys
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from PIL import Image
 
 from hunyuan_ocr.documents.document import (
     Document,
+    DocumentInfo,
     DocumentKind,
     ImageEncoding,
     PageSize,
@@ -224,7 +226,7 @@ async def preparer_of(workers: int, **options: Any) -> AsyncIterator[Preparer]:
 async def test_eight_pdf_pages_at_once_are_each_the_right_page(tmp_path: Path) -> None:
     sent = Document(DocumentKind.PDF, files.pdf_pages(8))
     async with spooled(sent, tmp_path) as document, preparer_of(2) as preparer:
-        info = await preparer.inspect(document, LIMITS)
+        info = await preparer.inspect(document, LIMITS, "caller")
         assert info.pages == (PageSize(400, 200),) * 8
         pages = await asyncio.gather(
             *(preparer.prepare(document, index, OPTIONS) for index in range(8))
@@ -234,16 +236,67 @@ async def test_eight_pdf_pages_at_once_are_each_the_right_page(tmp_path: Path) -
             assert image.getpixel((200, 100)) == files.page_colour(index)
 
 
+@asynccontextmanager
+async def inspections_of(
+    preparer: Preparer, data: bytes, callers: Sequence[str], folder: Path
+) -> AsyncIterator[list[asyncio.Task[DocumentInfo]]]:
+    """The same PDF from each of `callers`, all of them waiting to be opened."""
+    limits = replace(LIMITS, max_pages=10_000)
+    async with spooled(Document(DocumentKind.PDF, data), folder) as document:
+        tasks = [
+            asyncio.create_task(preparer.inspect(document, limits, caller)) for caller in callers
+        ]
+        await asyncio.sleep(0.01)
+        try:
+            yield tasks
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def test_one_who_sends_many_long_pdfs_keeps_nobody_elses_from_being_opened(
+    tmp_path: Path,
+) -> None:
+    long, short = files.pdf_of_empty_pages(9_999), files.pdf_of_empty_pages(1)
+    async with (
+        preparer_of(2) as preparer,
+        spooled(Document(DocumentKind.PDF, short), tmp_path) as small,
+    ):
+        await preparer.inspect(small, LIMITS, "modest")  # warm
+        async with inspections_of(preparer, long, ["greedy"] * 10, tmp_path) as greedy:
+            began = time.monotonic()
+            info = await preparer.inspect(small, LIMITS, "modest")
+            assert time.monotonic() - began < 2
+            assert len(info.pages) == 1
+            assert sum(task.done() for task in greedy) <= 1
+
+
+async def test_pages_whose_turn_it_is_do_not_wait_for_pdfs_to_be_opened(tmp_path: Path) -> None:
+    long, called = files.pdf_of_empty_pages(9_999), files.pdf_pages(1)
+    callers = [f"caller {number}" for number in range(10)]
+    async with (
+        preparer_of(1) as preparer,
+        spooled(Document(DocumentKind.PDF, called), tmp_path) as document,
+    ):
+        await preparer.prepare(document, 0, OPTIONS)  # warm
+        async with inspections_of(preparer, long, callers, tmp_path) as others:
+            async with preparer.turn(document):
+                page = await preparer.prepare(document, 0, OPTIONS)
+            assert page.source == PageSize(400, 200)
+            assert sum(task.done() for task in others) <= 2
+
+
 async def test_refusals_cross_the_process_boundary() -> None:
     picture = files.encoded(files.quadrants(), "JPEG")
     async with preparer_of(1) as preparer:
-        info = await preparer.inspect(Document(DocumentKind.JPEG, picture), LIMITS)
+        info = await preparer.inspect(Document(DocumentKind.JPEG, picture), LIMITS, "caller")
         assert info.pages == (PageSize(64, 48),)
         with pytest.raises(ImageCorrupt):
             await preparer.prepare(Document(DocumentKind.JPEG, files.cut(picture)), 0, OPTIONS)
         locked = Document(DocumentKind.PDF, files.pdf_encrypted("x"))
         with pytest.raises(PdfEncrypted):
-            await preparer.inspect(locked, LIMITS)
+            await preparer.inspect(locked, LIMITS, "caller")
 
 
 async def test_a_file_whose_decoder_crashes_is_at_fault_and_costs_no_other() -> None:
@@ -252,8 +305,8 @@ async def test_a_file_whose_decoder_crashes_is_at_fault_and_costs_no_other() -> 
     sound = Document(DocumentKind.HEIC, files.heic())
     async with preparer_of(1) as preparer:
         with pytest.raises(DocumentError):
-            await preparer.inspect(spoilt, LIMITS)
-        assert (await preparer.inspect(sound, LIMITS)).pages == (PageSize(96, 64),)
+            await preparer.inspect(spoilt, LIMITS, "caller")
+        assert (await preparer.inspect(sound, LIMITS, "caller")).pages == (PageSize(96, 64),)
 
 
 async def test_the_event_loop_stays_awake_while_large_pages_are_decoded() -> None:

@@ -124,7 +124,7 @@ async def test_a_drain_concerns_its_own_service_alone(tmp_path: Path) -> None:
         assert (refused.status_code, refused.json()["code"]) == (503, "draining")
         assert refused.headers["connection"] == "close"
         served = await answer(staying.api, "/ocr", "POST")
-        assert (served.status_code, served.json()["code"]) == (400, "empty_body")
+        assert (served.status_code, served.json()["code"]) == (503, "engine_starting")
         assert "connection" not in served.headers
         reason = (await answer(leaving.management, "/readyz", "GET")).json()["reason"]
         assert "draining" in reason
@@ -158,16 +158,24 @@ async def refuse(scope: Scope, receive: Receive, send: Send) -> None:
     await send({"type": "http.response.body", "body": b"no"})
 
 
-@pytest.mark.parametrize("draining", [True, False])
+@pytest.mark.parametrize(
+    ("draining", "headers", "ends"),
+    [
+        (True, [], True),
+        (False, [(b"expect", b"100-continue")], True),
+        (False, [], False),
+    ],
+)
 async def test_an_answer_that_ends_the_connection_first_takes_the_rest_of_the_body(
-    clock: Clock, draining: bool
+    clock: Clock, draining: bool, headers: list[tuple[bytes, bytes]], ends: bool
 ) -> None:
     drain = Drain(clock)
     if draining:
         drain.begin(10)
     client = Client(chunks=50)
     app = ConnectionEnds(DrainGate(refuse, drain), drain)
-    await app({"type": "http", "method": "POST"}, client.receive, client.send)
+    scope = {"type": "http", "method": "POST", "headers": headers}
+    await app(scope, client.receive, client.send)
     assert b"".join(message.get("body", b"") for message in client.answer) == b"no"
-    assert client.taken_at_end == (50 if draining else 0)
-    assert ((b"connection", b"close") in client.answer[0]["headers"]) is draining
+    assert client.taken_at_end == (50 if ends else 0)
+    assert ((b"connection", b"close") in client.answer[0]["headers"]) is ends

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -52,7 +52,7 @@ def test_installing_again_changes_nothing_and_leaves_nothing(code: Path) -> None
         return {str(p.relative_to(code)): p.read_bytes() for p in code.rglob("*") if p.is_file()}
 
     before = files()
-    assert {"launcher.py", "hunyuan_ocr_plugin.py"} <= set(before)
+    assert {"launcher.py", "probe.py", "hunyuan_ocr_plugin.py"} <= set(before)
     (code / ".staging").mkdir()  # of an install that was killed
     (code / ".staging" / "half").touch()
     (code / "launcher.py").write_text("of an older release")
@@ -108,6 +108,70 @@ def test_a_command_that_cannot_run_is_named(code: Path) -> None:
     assert (status, "no-such-command" in err) == (127, True)
     assert run(code, "serve")[0] == 2
     assert run(code, "hold", "--", "vllm")[0] == 2
+
+
+def children(process: subprocess.Popen[str]) -> dict[int, str]:
+    """Command lines by pid."""
+    pids = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    return {int(pid): Path(f"/proc/{pid}/cmdline").read_text() for pid in pids}
+
+
+def until(holds: Callable[[], object], within_s: float = 10.0) -> None:
+    end_s = time.monotonic() + within_s
+    while not holds():
+        assert time.monotonic() < end_s
+        time.sleep(0.02)
+
+
+WAITS = "import signal; print('up', flush=True); signal.pause()"
+
+
+def test_a_probe_that_is_killed_comes_back_and_ends_with_the_command(
+    code: Path, tmp_path: Path
+) -> None:
+    file = tmp_path / "gpu.json"
+    words = ("serve", "--", sys.executable, "-c", WAITS)
+    with start(code, *words, HYOCR_GPU_FILE=str(file)) as process:
+
+        def probes() -> list[int]:
+            return [pid for pid, line in children(process).items() if "probe.py" in line]
+
+        def sequence() -> int:
+            return int(json.loads(file.read_text())["sequence"]) if file.exists() else -1
+
+        until(lambda: sequence() >= 1)
+        first = probes()
+        os.kill(first[0], signal.SIGKILL)
+        until(lambda: probes() not in ([], first))
+        file.unlink()
+        until(lambda: sequence() >= 0)
+        (last,) = probes()
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(5) == 128 + signal.SIGTERM
+        until(lambda: not Path(f"/proc/{last}/exe").exists())
+
+
+def test_a_probe_that_cannot_run_is_tried_again_ever_more_seldom(
+    code: Path, tmp_path: Path
+) -> None:
+    (code / "probe.py").write_text(
+        f"open({str(tmp_path / 'runs')!r}, 'a').write('x')\nraise OSError"
+    )
+    program = "import time, sys; time.sleep(4.5); sys.exit(9)"
+    status, _, err = run(code, "serve", "--", sys.executable, "-c", program)
+    assert status == 9
+    assert (tmp_path / "runs").read_text() == "xxx"  # after 0, 1 and 3 s
+    assert "the GPU probe ended; it is started again in 4 s" in err
+
+
+def test_serve_does_without_the_probe(code: Path, tmp_path: Path) -> None:
+    file = tmp_path / "gpu.json"
+    words = ("serve", "--", sys.executable, "-c", "import time; time.sleep(1); print('done')")
+    off = run(code, *words, HYOCR_GPU_FILE=str(file), HYOCR_GPU_PROBE="none")
+    (code / "probe.py").unlink()
+    missing = run(code, *words, HYOCR_GPU_FILE=str(file))
+    assert off == missing == (0, "done\n", "")
+    assert not file.exists()
 
 
 def test_hold_returns_soon_where_no_drain_begins(code: Path, tmp_path: Path) -> None:

@@ -9,7 +9,6 @@ import time
 
 import pytest
 from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from starlette.types import Message, Receive, Scope, Send
 
@@ -18,11 +17,15 @@ from hunyuan_ocr.api.middleware import RequestScope
 from hunyuan_ocr.telemetry.logs import JsonFormatter
 from hunyuan_ocr.telemetry.metrics import Metrics
 from hunyuan_ocr.telemetry.stages import Stage
+from hunyuan_ocr.telemetry.usage_records import OFF, UsageRecords
 
 SECRET = "hunter2"
 
 
-async def serve(app: object, metrics: Metrics, provider: TracerProvider) -> list[Message]:
+async def serve(
+    app: object, metrics: Metrics, provider: TracerProvider, flags: bytes = b"01"
+) -> list[Message]:
+    """What a request to `app` was answered with, whose caller's trace has these `flags`."""
     sent: list[Message] = []
 
     async def receive() -> Message:
@@ -35,28 +38,17 @@ async def serve(app: object, metrics: Metrics, provider: TracerProvider) -> list
         "type": "http",
         "method": "POST",
         "path": "/ocr",
-        "headers": [(b"traceparent", b"00-" + b"1" * 32 + b"-" + b"2" * 16 + b"-01")],
+        "headers": [(b"traceparent", b"00-" + b"1" * 32 + b"-" + b"2" * 16 + b"-" + flags)],
     }
     outer = RequestScope(
         app,  # type: ignore[arg-type]
         metrics=metrics,
         tracer=provider.get_tracer("test"),
+        usage_records=UsageRecords(OFF, metrics.requests.usage_lost),
         clock=time.monotonic,
     )
     await outer(scope, receive, send)
     return sent
-
-
-@pytest.fixture
-def exporter() -> InMemorySpanExporter:
-    return InMemorySpanExporter()
-
-
-@pytest.fixture
-def provider(exporter: InMemorySpanExporter) -> TracerProvider:
-    provider = TracerProvider(shutdown_on_exit=False)
-    provider.add_span_processor(SimpleSpanProcessor(exporter))
-    return provider
 
 
 async def test_spans_are_children_of_the_callers_and_hold_no_words(

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from aiohttp import web
+from opentelemetry.trace import Tracer
 
 from hunyuan_ocr.documents.document import PreparedImage
 from hunyuan_ocr.engines.base import EngineEvent, EngineRequest
@@ -26,6 +27,7 @@ from hunyuan_ocr.errors import (
     OcrError,
 )
 from hunyuan_ocr.tasks.catalogue import Task
+from hunyuan_ocr.telemetry.engine_spans import NO_TRACES
 
 METRICS = """
 process_start_time_seconds {start}
@@ -50,6 +52,7 @@ class StandIn:
     status: int = 200
     answer: bytes = ANSWER
     hang: bool = False
+    traceparents: list[str | None] = field(default_factory=list)
     metrics: Callable[[StandIn], str] = lambda s: METRICS.format(start=s.start, steps=s.steps)
 
     def application(self) -> web.Application:
@@ -71,6 +74,7 @@ class StandIn:
 
     async def chat(self, request: web.Request) -> web.StreamResponse:
         json.loads(await request.read())
+        self.traceparents.append(request.headers.get("traceparent"))
         if self.hang:
             await asyncio.sleep(60)
         self.steps += 1
@@ -80,7 +84,9 @@ class StandIn:
 
 
 @asynccontextmanager
-async def running(stand_in: StandIn, **options: Any) -> AsyncIterator[VllmEngine]:
+async def running(
+    stand_in: StandIn, *, tracer: Tracer = NO_TRACES, **options: Any
+) -> AsyncIterator[VllmEngine]:
     runner = web.AppRunner(stand_in.application(), shutdown_timeout=0.1)
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)
@@ -99,7 +105,7 @@ async def running(stand_in: StandIn, **options: Any) -> AsyncIterator[VllmEngine
         # The stand-in reads no page, so the self-test says "unreadable".
         "isolation_check": "warn",
     }
-    engine = VllmEngine(VllmOptions(**(given | options)), random.Random(1))
+    engine = VllmEngine(VllmOptions(**(given | options)), random.Random(1), tracer=tracer)
     await engine.start()
     try:
         yield engine

@@ -25,6 +25,7 @@ process_start_time_seconds {start}
 vllm:num_requests_running {running}
 vllm:num_requests_waiting 0
 vllm:iteration_tokens_total_count {steps}
+vllm:num_preemptions_total {preemptions}
 """
 
 
@@ -87,6 +88,7 @@ class FakeEngine:
     core: Literal["steps", "stopped"] = "steps"
     start: int = 1
     steps: int = 0
+    preemptions: int = 0
     running: int = 0
     waiting: int = 0  # posts of ours
     asked: int = 0
@@ -102,7 +104,12 @@ class FakeEngine:
             raise aiohttp.ClientPayloadError
         if path == "/v1/models":
             return '{"data": [{"id": "m", "max_model_len": 8192}]}'
-        return METRICS.format(start=self.start, running=self.running, steps=self.steps)
+        return METRICS.format(
+            start=self.start,
+            running=self.running,
+            steps=self.steps,
+            preemptions=self.preemptions,
+        )
 
     async def ask(self, path: str, body: Mapping[str, object]) -> None:
         self.asked += 1
@@ -122,6 +129,7 @@ class Bench:
     def __init__(self) -> None:
         self.engine = FakeEngine()
         self.verdict: Verdict = "isolated"
+        self.preempted = 0
         self.watch = EngineWatch(
             cast("VllmHttp", self.engine),
             self.self_test,
@@ -129,7 +137,11 @@ class Bench:
             enforce_isolation=True,
             context_needed=100,
             clock=asyncio.get_running_loop().time,
+            on_preemption=self.count_preemption,
         )
+
+    def count_preemption(self) -> None:
+        self.preempted += 1
 
     async def self_test(self) -> IsolationReport:
         self.engine.waiting += 1
@@ -173,6 +185,18 @@ async def test_one_that_starts_for_an_hour_is_left_alone(bench: Bench) -> None:
     bench.engine.condition = "up"
     await bench.in_service()
     assert bench.watch.health().answers
+
+
+@virtual
+async def test_preemptions_are_heard_of_and_those_of_another_process_are_not(bench: Bench) -> None:
+    await asyncio.sleep(5)
+    assert bench.preempted == 0
+    bench.engine.preemptions = 3
+    await asyncio.sleep(5)
+    assert bench.preempted == 1
+    bench.engine.start, bench.engine.preemptions = 2, 5
+    await asyncio.sleep(5)
+    assert bench.preempted == 1
 
 
 @virtual

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, MutableMapping
+from collections.abc import Callable, Mapping, MutableMapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from hunyuan_ocr.telemetry.stages import StageRecorder
+from hunyuan_ocr.telemetry.usage import RequestUsage
 
 _KEY = "hunyuan_ocr"
 
@@ -14,7 +15,7 @@ _KEY = "hunyuan_ocr"
 @dataclass(slots=True)
 class RequestContext:
     """`status` is what was sent, 0 before that; `code` is the problem's code where there was one;
-    `fields` go into the log line.
+    `fields` go into the log line, `headers` are asked for when the answer begins.
     """
 
     request_id: str
@@ -26,6 +27,11 @@ class RequestContext:
     code: str | None = None
     cancelled: bool = False
     fields: dict[str, Any] = field(default_factory=dict)
+    headers: Callable[[], Mapping[str, str]] = dict
+
+    @property
+    def usage(self) -> RequestUsage:
+        return self.stages.usage
 
     def elapsed_s(self) -> float:
         return self.clock() - self.started

@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator, Callable
+from dataclasses import asdict
 
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from hunyuan_ocr.traffic.drain import Drainer
+from hunyuan_ocr.traffic.engine_guard import EngineGuard
 
 _PROGRESS_PERIOD_S = 1.0
 
 
-def control_app(drainer: Drainer, propagation_s: float, pages: Callable[[], int]) -> Starlette:
+def control_app(
+    drainer: Drainer, propagation_s: float, pages: Callable[[], int], guard: EngineGuard
+) -> Starlette:
     """For the Unix socket that only this service's own command line uses.
 
     POST /drain begins a drain or joins the one that runs, and answers a line of JSON a second:
     `phase`, the `requests` in flight and their `pages` begun. The last has the phase `drained`.
+    GET /breaker answers how the breaker is, POST /breaker/open and /breaker/close change it first.
     """
 
     def line() -> str:
@@ -36,4 +41,22 @@ def control_app(drainer: Drainer, propagation_s: float, pages: Callable[[], int]
         drainer.begin(propagation_s)
         return StreamingResponse(progress(), media_type="application/x-ndjson")
 
-    return Starlette(routes=[Route("/drain", drain, methods=["POST"])])
+    async def breaker(request: Request) -> Response:
+        return JSONResponse(asdict(guard.state))
+
+    async def open_breaker(request: Request) -> Response:
+        guard.open(request.query_params.get("why") or "opened by hand")
+        return await breaker(request)
+
+    async def close_breaker(request: Request) -> Response:
+        guard.close()
+        return await breaker(request)
+
+    return Starlette(
+        routes=[
+            Route("/drain", drain, methods=["POST"]),
+            Route("/breaker", breaker, methods=["GET"]),
+            Route("/breaker/open", open_breaker, methods=["POST"]),
+            Route("/breaker/close", close_breaker, methods=["POST"]),
+        ]
+    )

@@ -1,11 +1,12 @@
-"""What callers notice of a drain: refusals, and answers that end their connection."""
+"""What callers notice of a drain: refusals, and answers that end their connection; and others
+that do."""
 
 from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
 
-from starlette.datastructures import MutableHeaders
+from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from hunyuan_ocr.traffic.drain import Drain
@@ -33,6 +34,9 @@ class DrainGate:
 class ConnectionEnds:
     """While the service drains, every answer tells its client to connect anew, so elsewhere.
 
+    So do answers to clients that still wait for `100 Continue` (RFC 9110, 10.1.1): on a connection
+    that went on they would have to send the body that nobody wants.
+
     A connection that is closed while its client still sends is reset, and takes the answer with
     it. So before such an answer ends, the rest of the body is read and dropped.
     """
@@ -45,10 +49,11 @@ class ConnectionEnds:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        received = closing = False
+        asked = received = closing = False
 
         async def receive_until_end() -> Message:
-            nonlocal received
+            nonlocal asked, received
+            asked = True
             message = await receive()
             received = not message.get("more_body")
             return message
@@ -56,7 +61,7 @@ class ConnectionEnds:
         async def send_and_linger(message: Message) -> None:
             nonlocal closing
             if message["type"] == "http.response.start":
-                if self._drain.begun:
+                if self._drain.begun or (not asked and _waits_to_send(scope)):
                     MutableHeaders(scope=message)["Connection"] = "close"
                 closing = _CLOSE in message["headers"]
             elif closing and not received and not message.get("more_body"):
@@ -69,3 +74,8 @@ class ConnectionEnds:
             await send(message)
 
         await self._app(scope, receive_until_end, send_and_linger)
+
+
+def _waits_to_send(scope: Scope) -> bool:
+    """Whether the client sends its body only once it is told to."""
+    return Headers(scope=scope).get("expect", "").lower() == "100-continue"

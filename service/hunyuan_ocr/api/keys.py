@@ -39,7 +39,7 @@ def new_key(key_id: str) -> tuple[str, str]:
 class KeyRing:
     """The keys of a file with lines `<id>:<salt>:<hash>`, read again when the file changes.
 
-    With `path` None every caller is let in as "anonymous".
+    With `path` None every caller is let in, and has no name.
     """
 
     def __init__(self, path: Path | None) -> None:
@@ -50,10 +50,10 @@ class KeyRing:
         if path is not None:
             self._refresh(path)
 
-    def tenant(self, headers: Headers) -> str:
-        """The id of the key in `headers`. Raises Unauthorized."""
+    def tenant(self, headers: Headers) -> str | None:
+        """The id of the key in `headers`, None where no keys are asked for. Raises Unauthorized."""
         if self._path is None:
-            return "anonymous"
+            return None
         self._refresh(self._path)
         scheme, _, bearer = headers.get("authorization", "").partition(" ")
         given = bearer.strip() if scheme.lower() == "bearer" else headers.get("x-api-key", "")

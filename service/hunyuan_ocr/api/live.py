@@ -84,11 +84,17 @@ class LiveAnswer(Response):
     def __init__(self, media_type: str, time_left_s: float) -> None:
         super().__init__(media_type=media_type)
         self._time_left_s = time_left_s
+        self._scope: asyncio.Timeout | None = None
+
+    def _end_by(self, deadline: float) -> None:
+        """All must be over by `deadline` of the event loop's clock, as is known now."""
+        assert self._scope is not None  # noqa: S101
+        self._scope.reschedule(deadline)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         context = context_of(scope)
         try:
-            async with asyncio.timeout(self._time_left_s):
+            async with asyncio.timeout(self._time_left_s) as self._scope:
                 await unless_gone(receive, send, partial(self._respond, context))
         except TimeoutError:
             raise DeadlineExceeded from None

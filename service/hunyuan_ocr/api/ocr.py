@@ -10,15 +10,16 @@ from dataclasses import dataclass
 from fastapi import APIRouter, Request, Response
 from starlette.types import Send
 
+from hunyuan_ocr.api.callers import priority_in_query
 from hunyuan_ocr.api.context import RequestContext, context_of
 from hunyuan_ocr.api.formats import FORMATS, JSON, Format, SimpleJson
 from hunyuan_ocr.api.intake import receive_document
 from hunyuan_ocr.api.live import LiveAnswer
 from hunyuan_ocr.api.negotiate import choose
 from hunyuan_ocr.api.openapi import read_operation
-from hunyuan_ocr.api.schemas import Priority, ReadBody, ReadOptions, SimpleBody
+from hunyuan_ocr.api.schemas import ReadBody, ReadOptions, SimpleBody
 from hunyuan_ocr.errors import InvalidField
-from hunyuan_ocr.pipeline import Pipeline
+from hunyuan_ocr.fallback import Documents
 from hunyuan_ocr.reading import ReadRequest
 from hunyuan_ocr.tasks import extract
 from hunyuan_ocr.tasks.catalogue import Task
@@ -31,18 +32,18 @@ _SEND_GRACE_S = 30.0
 
 @dataclass(frozen=True, slots=True)
 class OcrLimits:
-    """What a caller may ask for; `timeouts_s` are the defaults by class."""
+    """What a caller may ask for."""
 
     max_body_bytes: int
     max_instruction_chars: int
-    timeouts_s: dict[Priority, float]
+    max_timeout_s: float
 
 
 class OcrRoutes:
-    """The reading routes over one pipeline."""
+    """The routes that read."""
 
-    def __init__(self, pipeline: Pipeline, limits: OcrLimits) -> None:
-        self._pipeline = pipeline
+    def __init__(self, documents: Documents, limits: OcrLimits) -> None:
+        self._documents = documents
         self._limits = limits
         self.router = APIRouter(tags=["ocr"])
         self.router.add_api_route(
@@ -69,18 +70,15 @@ class OcrRoutes:
             data, options = await receive_document(request, schema, self._limits.max_body_bytes)
         self._check(options)
         context.fields["task"] = options.task
-        # For the whole request: the time its body took to arrive counts.
-        time_left_s = self._timeout_s(options) - context.elapsed_s()
-        wanted = self._read_request(data, options, context, time_left_s)
-        return ReadAnswer(self._pipeline, wanted, formats[media_type], media_type, time_left_s)
-
-    def _timeout_s(self, options: ReadOptions) -> float:
-        timeouts_s = self._limits.timeouts_s
-        default_s = timeouts_s[options.priority or "standard"]
-        return min(options.timeout_s or default_s, timeouts_s["batch"])
+        wanted = self._read_request(request, data, options, context)
+        if wanted.priority is not None:  # or else its pages decide
+            context.usage.priority = wanted.priority
+        # Until it is known how many pages there are.
+        time_left_s = self._limits.max_timeout_s - context.elapsed_s()
+        return ReadAnswer(self._documents, wanted, formats[media_type], media_type, time_left_s)
 
     def _read_request(
-        self, data: bytes, options: ReadOptions, context: RequestContext, time_left_s: float
+        self, request: Request, data: bytes, options: ReadOptions, context: RequestContext
     ) -> ReadRequest:
         return ReadRequest(
             data=data,
@@ -92,12 +90,17 @@ class OcrRoutes:
                 target_language=options.target_language,
                 language_hint=options.language_hint,
             ),
-            deadline=asyncio.get_running_loop().time() + time_left_s,
             request_id=context.request_id,
+            tenant=context.tenant,
+            # For the whole request: the time its body took to arrive counts.
+            arrived_at=asyncio.get_running_loop().time() - context.elapsed_s(),
+            priority=options.priority or priority_in_query(request),
+            timeout_s=options.timeout_s,
             pages=options.pages,
             password=options.password,
             orient=options.orient,
             detail=options.detail,
+            allow_degraded=options.allow_degraded,
         )
 
     def _check(self, options: ReadOptions) -> None:
@@ -119,21 +122,22 @@ class ReadAnswer(LiveAnswer):
 
     def __init__(
         self,
-        pipeline: Pipeline,
+        documents: Documents,
         wanted: ReadRequest,
         form: Format,
         media_type: str,
         time_left_s: float,
     ) -> None:
         super().__init__(media_type, time_left_s + _SEND_GRACE_S)
-        self._pipeline = pipeline
+        self._documents = documents
         self._wanted = wanted
         self._form = form
 
     async def _respond(self, context: RequestContext, send: Send) -> None:
         started = False
-        async with self._pipeline.open(self._wanted, context.stages) as reading:
-            context.fields["pages"] = len(reading.selected)
+        async with self._documents.open(self._wanted, context.stages) as reading:
+            self._end_by(reading.deadline + _SEND_GRACE_S)
+            context.fields |= {"pages": len(reading.selected), "class": reading.priority}
             async with aclosing(self._form.chunks(reading, context)) as chunks:
                 async for chunk in chunks:
                     if not started:

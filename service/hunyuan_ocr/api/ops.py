@@ -6,12 +6,13 @@ from collections.abc import Callable
 from typing import Any
 
 from fastapi import APIRouter
-from prometheus_client.openmetrics.exposition import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client.exposition import choose_encoder
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from hunyuan_ocr.api.context import context_of
 from hunyuan_ocr.engines.base import Engine
 from hunyuan_ocr.errors import EngineUnavailable, Unavailable
 from hunyuan_ocr.telemetry.metrics import Metrics
@@ -20,14 +21,14 @@ from hunyuan_ocr.telemetry.metrics import Metrics
 _ENGINE_METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
-def options_router(options: Callable[[], dict[str, Any]]) -> APIRouter:
+def options_router(options: Callable[[str], dict[str, Any]]) -> APIRouter:
     """GET /v1/options."""
     router = APIRouter(tags=["service"])
 
     @router.get("/v1/options")
-    async def read_options() -> dict[str, Any]:
-        """Tasks, formats, limits, and the engine in use."""
-        return options()
+    async def read_options(request: Request) -> dict[str, Any]:
+        """Tasks, formats, limits and the caller's own, and the engine in use."""
+        return options(context_of(request.scope).tenant)
 
     return router
 
@@ -55,8 +56,8 @@ def management_app(
         return JSONResponse({"status": "unready", "reason": reason.detail}, reason.status)
 
     async def scrape(request: Request) -> Response:
-        text = generate_latest(metrics.registry)  # type: ignore[no-untyped-call]
-        return Response(text, media_type=CONTENT_TYPE_LATEST)
+        encode, media_type = choose_encoder(request.headers.get("accept", ""))
+        return Response(encode(metrics.registry), media_type=media_type)
 
     return Starlette(
         routes=[

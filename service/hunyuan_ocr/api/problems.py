@@ -17,11 +17,13 @@ from hunyuan_ocr.api.context import context_of
 from hunyuan_ocr.api.live import CLIENT_CLOSED, ClientGone
 from hunyuan_ocr.errors import (
     BadRequest,
+    Busy,
     InvalidField,
     MalformedJson,
     MethodNotAllowed,
     NotFound,
     OcrError,
+    QuotaExceeded,
 )
 
 PROBLEM_MEDIA_TYPE = "application/problem+json"
@@ -46,6 +48,9 @@ def problem_body(error: OcrError, request_id: str) -> dict[str, Any]:
         body["errors"] = error.errors
     if error.retry_after_s is not None:
         body["retry_after_s"] = error.retry_after_s
+    if isinstance(error, Busy) and error.queue_position is not None:
+        body["queue_position"] = error.queue_position
+        body["predicted_wait_s"] = error.predicted_wait_s
     return body
 
 
@@ -56,10 +61,19 @@ def problem_response(error: OcrError, scope: Scope) -> JSONResponse:
         # Where OpenAI's clients look for it.
         body["error"] = openai_error(error)
     if error.retry_after_s is not None:
-        spread = error.retry_after_s * (1 + _RETRY_JITTER * random.random())  # noqa: S311
-        body["retry_after_s"] = math.ceil(spread)
-        headers["Retry-After"] = str(math.ceil(spread))
+        after_s = math.ceil(_spread_s(error, error.retry_after_s))
+        body["retry_after_s"] = after_s
+        headers["Retry-After"] = str(after_s)
     return JSONResponse(body, error.status, headers, media_type=PROBLEM_MEDIA_TYPE)
+
+
+def _spread_s(error: OcrError, after_s: float) -> float:
+    """A queue and a quota tell each caller another time already."""
+    if isinstance(error, QuotaExceeded) or (
+        isinstance(error, Busy) and error.queue_position is not None
+    ):
+        return after_s
+    return after_s * (1 + _RETRY_JITTER * random.random())  # noqa: S311
 
 
 def openai_error(error: OcrError) -> dict[str, str]:

@@ -9,8 +9,8 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, FailFast, Field
 from hunyuan_ocr.documents.document import Detail, Orient
 from hunyuan_ocr.reading import PageLine, PageResult
 from hunyuan_ocr.tasks.catalogue import Task
+from hunyuan_ocr.traffic.classes import BATCH_ABOVE_PAGES, Priority
 
-Priority = Literal["interactive", "standard", "batch"]
 _FIELDS_MAX = 100
 
 
@@ -52,8 +52,16 @@ class ReadOptions(BaseModel):
         description="How many pixels of a page are looked at: `high` for small print, `low` for "
         "speed; /v1/options shows the megapixels.",
     )
+    allow_degraded: bool = Field(
+        True,
+        description="Whether the CPU engine may read the page where the service would refuse it "
+        "otherwise, if it is set up so; such pages say `degraded`.",
+    )
     priority: Priority | None = Field(
-        None, description="Class of the request, which decides its default time; unset: standard."
+        None,
+        description="Class of the request: its turn, its longest queue and its default time; "
+        f"unset: standard, or batch above {BATCH_ABOVE_PAGES} pages. In the query, of any request, "
+        "it is known before the body is sent.",
     )
     timeout_s: float | None = Field(
         None,
@@ -103,6 +111,10 @@ class Problem(BaseModel):
     detail: str
     request_id: str
     retry_after_s: float | None = None
+    queue_position: int | None = Field(
+        None, description="Pages that would have been served before, where a queue said no."
+    )
+    predicted_wait_s: float | None = Field(None, description="How long that would have taken.")
 
 
 class PageOut(BaseModel):

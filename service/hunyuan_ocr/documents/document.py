@@ -84,11 +84,14 @@ class DocumentInfo:
 class PrepareOptions:
     """How a page is made ready for one engine and task.
 
-    A prepared image has at most `max_pixels` and at least `min_pixels` pixels. An image that
+    A prepared image has at most `image_pixels` and at least `min_pixels` pixels. An image that
     already fits, is upright, and whose format stands in `accepts` is forwarded untouched; any
     other is encoded as `encoding`. `pdf_dpi` is the resolution PDF pages are rendered at,
-    lowered where that would exceed `max_pixels`. A page of more than `max_source_megapixels` is
+    lowered where that would exceed what is shown. A page of more than `max_source_megapixels` is
     refused before it is decoded.
+
+    `pixel_factor` is the part of the usual `max_pixels` that images get. Where a page is cut does
+    not depend on it: with half of the pixels, a page in twice as many tiles would cost more.
 
     `orient` is the turn clockwise; `auto` finds the one that is needed. A page too long to be
     legible within `max_pixels` is cut into at most `max_tiles`; where text is read without
@@ -104,6 +107,13 @@ class PrepareOptions:
     orient: Orient = "none"
     max_tiles: int = 1
     placed: bool = True
+    pixel_factor: float = 1.0
+
+    @property
+    def image_pixels(self) -> int:
+        """The most pixels of an image: fewer than `min_pixels` a model enlarges again."""
+        least = min(self.min_pixels, self.max_pixels)
+        return max(least, int(self.max_pixels * self.pixel_factor))
 
 
 @dataclass(frozen=True, slots=True)

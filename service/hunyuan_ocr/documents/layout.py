@@ -39,7 +39,23 @@ def content_size(source: PageSize, options: PrepareOptions) -> PageSize:
     """The size in pixels at which the whole page is needed, however it is turned later."""
     if plan := tiling(source, options.max_pixels, options.max_tiles):
         return plan.content
-    return fit(source, options.min_pixels, options.max_pixels).content
+    return fit(source, options.min_pixels, options.image_pixels).content
+
+
+def images(source: PageSize, options: PrepareOptions) -> tuple[int, PageSize]:
+    """How many images a page becomes, at most, and the size of the largest in pixels."""
+    plan = tiling(source, options.max_pixels, options.max_tiles)
+    count, part = (plan.tiles, plan.tile) if plan else (1, source)
+    return count, fit(part, options.min_pixels, options.image_pixels).canvas
+
+
+def lowered(page: PreparedPage, options: PrepareOptions) -> bool:
+    """Whether a page is shown with fewer pixels than it would be for a `pixel_factor` of 1."""
+    part = page.source
+    plan = tiling(part, options.max_pixels, options.max_tiles)
+    if plan and len(page.tiles) > 1:
+        part = plan.tile
+    return options.image_pixels < min(options.max_pixels, part.width * part.height)
 
 
 def lay_out(
@@ -63,7 +79,7 @@ def lay_out(
     if plan and not blank and (spans := _spans(image, plan, options)):
         tiles = tuple(_tile(image, source, plan, span, options) for span in spans)
         return PreparedPage(tiles, source, turn)
-    target = fit(source, options.min_pixels, options.max_pixels)
+    target = fit(source, options.min_pixels, options.image_pixels)
     if untouched is None or turn or target.canvas != source:
         untouched = _encode(draw(image, target), options.encoding)
     shown = (0, 0, source.width, source.height)
@@ -104,12 +120,17 @@ def _tile(
     start, end = span
     box = (0, start, image.width, end) if plan.down else (start, 0, end, image.height)
     part = image.crop(box)
-    target = fit(PageSize(*part.size), options.min_pixels, options.max_pixels)
-    x, y = target.offset
-    # A tile is within the bounds of pixels, so its content is as it was cut.
+    size = PageSize(*part.size)
+    target = fit(size, options.min_pixels, options.image_pixels)
     scale_x, scale_y = image.width / source.width, image.height / source.height
-    placement = Placement(scale_x, scale_y, offset_x=x - box[0], offset_y=y - box[1])
     shown = (box[0] / scale_x, box[1] / scale_y, box[2] / scale_x, box[3] / scale_y)
+    within = target.placement(size)
+    placement = Placement(
+        scale_x=scale_x * within.scale_x,
+        scale_y=scale_y * within.scale_y,
+        offset_x=within.offset_x - box[0] * within.scale_x,
+        offset_y=within.offset_y - box[1] * within.scale_y,
+    )
     return PreparedTile(_encode(draw(part, target), options.encoding), placement, shown)
 
 

@@ -12,6 +12,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcon
 from dataclasses import replace
 from pathlib import Path
 from typing import Final, TypeVar, TypeVarTuple
+from weakref import WeakValueDictionary
 
 import pi_heif
 from PIL import Image
@@ -84,7 +85,8 @@ class Preparer:
     """Prepares pages in a bounded pool of worker processes; used by one event loop.
 
     Each worker holds at most `max_memory_bytes`, is replaced after `max_pages_per_worker` pages,
-    and is killed when a page takes longer than `page_timeout_s` or its caller goes away.
+    and is killed when a page takes longer than `page_timeout_s` or its caller goes away. One more
+    opens PDFs, to tell their pages.
     """
 
     def __init__(
@@ -106,38 +108,51 @@ class Preparer:
             max_memory_bytes=max_memory_bytes,
             setup=set_up_worker,
         )
+        # Nobody was admitted yet whose PDF is opened here: it holds up no page that was.
+        self._pdf_headers = WorkerPool(
+            workers=1,
+            max_tasks_per_worker=max_pages_per_worker,
+            nice=nice,
+            max_memory_bytes=max_memory_bytes,
+        )
+        self._inspecting: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     def start(self) -> None:
         """Start the workers; returns before they are warm."""
         self._pool.start()
+        self._pdf_headers.start()
 
     async def close(self) -> None:
         """Kill the workers; pages in flight fail with `Unavailable`."""
         await self._pool.close()
+        await self._pdf_headers.close()
 
-    async def inspect(self, document: Document, limits: Limits) -> DocumentInfo:
-        """Page sizes from headers alone; errors as `header.read_header`, `PdfCorrupt`,
-        `PdfEncrypted`, and those of `prepare`."""
+    async def inspect(self, document: Document, limits: Limits, caller: str) -> DocumentInfo:
+        """Page sizes from headers alone; of one caller's documents, one at a time in a worker.
+
+        Errors as `header.read_header`, `PdfCorrupt`, `PdfEncrypted`, and those of `prepare`.
+        """
         if document.kind not in READ_IN_WORKER:
             return header.read_header(document, limits)
-        async with self.turn(document):
-            return await self._run(inspect, _by_path(document), limits)
+        pool = self._pdf_headers if document.kind is DocumentKind.PDF else self._pool
+        async with self._inspecting.setdefault(caller, asyncio.Lock()):
+            return await self._run(pool, inspect, _by_path(document), limits)
 
     async def prepare(
         self, document: Document, index: int, options: PrepareOptions
     ) -> PreparedPage:
         """`prepare` in a worker, inside a `turn`; errors as there, and of `WorkerPool.run`, and
         `DocumentError` for one whose decoder crashes."""
-        return await self._run(prepare, _by_path(document), index, options)
+        return await self._run(self._pool, prepare, _by_path(document), index, options)
 
-    async def _run(self, function: Callable[[*Ts], T], *args: *Ts) -> T:
+    async def _run(self, pool: WorkerPool, function: Callable[[*Ts], T], *args: *Ts) -> T:
         """In a worker; a document that kills two of them is at fault, not they."""
         try:
-            return await self._pool.run(function, *args, timeout_s=self._page_timeout_s)
+            return await pool.run(function, *args, timeout_s=self._page_timeout_s)
         except WorkerDied:
             pass
         try:
-            return await self._pool.run(function, *args, timeout_s=self._page_timeout_s)
+            return await pool.run(function, *args, timeout_s=self._page_timeout_s)
         except WorkerDied as error:
             raise DocumentError("Its decoder crashed, and did so again.") from error
 

@@ -62,6 +62,12 @@ class Tiling:
         return self.content.width if self.down else self.content.height
 
     @property
+    def tile(self) -> PageSize:
+        """The size of the largest tile, in pixels."""
+        sizes = (self.across, self.length)
+        return PageSize(*sizes) if self.down else PageSize(*reversed(sizes))
+
+    @property
     def quiet_min(self) -> int:
         """Rows or columns without ink that are wide enough to be cut through."""
         return _QUIET_ROWS if self.down else max(_QUIET_ROWS, int(_GUTTER_SHARE * self.across))

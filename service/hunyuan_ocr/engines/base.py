@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -71,6 +71,7 @@ class Finished:
 
 
 EngineEvent = TextDelta | Finished
+Read = Callable[[EngineRequest], AsyncGenerator[EngineEvent]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +81,8 @@ class Capabilities:
     Images in a format of `accepts` may be forwarded untouched, others arrive as `encoding`.
     `max_pixels` are the most of an image by the detail asked for. `prompted` says that it
     follows words: instructions, hints, target languages; `places_lines` that its answers hold
-    the place of every line whatever the task.
+    the place of every line whatever the task; `vision_transformer` that every patch of an image
+    attends to every other.
     """
 
     engine: str
@@ -94,6 +96,7 @@ class Capabilities:
     accepts: frozenset[DocumentKind] = frozenset()
     prompted: bool = True
     places_lines: bool = False
+    vision_transformer: bool = True
     generation: Generation = "1.5"
 
 
@@ -102,12 +105,27 @@ class EngineHealth:
     """What an orchestrator asks before it restarts an engine, whether or not pages may be sent.
 
     `answers` says that it is up now. `dead_for_s` is how long an engine that was up has been gone
-    or has made no step while work waited; 0 for one that is starting, idle or busy.
+    or has made no step while work waited; 0 for one that is starting, idle or busy. `leaks` says
+    that it was seen to mix up the pages of its callers.
     """
 
     answers: bool
     dead_for_s: float
     reason: str
+    leaks: bool = False
+
+
+class EngineListener(Protocol):
+    """Who wants to hear what happens to an engine."""
+
+    async def met(self, capabilities: Capabilities, read: Read) -> None:
+        """A process answers that was not met before; until this returns nobody is served by it.
+
+        `read` is its `stream`. Raises what reading raises.
+        """
+
+    def preempted(self) -> None:
+        """It took back memory from pages that it was reading."""
 
 
 class Engine(Protocol):

@@ -17,7 +17,7 @@ from hunyuan_ocr.engines.base import (
     TextDelta,
     TokenUsage,
 )
-from hunyuan_ocr.errors import EngineRejected, EngineUnavailable
+from hunyuan_ocr.errors import EngineRejected, EngineUnavailable, InvalidField
 from hunyuan_ocr.tasks.catalogue import Generation
 from hunyuan_ocr.tasks.chat import IMAGE
 from hunyuan_ocr.tasks.sampling import sampling
@@ -109,6 +109,16 @@ class ChatStream:
                 yield TextDelta(text)
             if reason := choice.get("finish_reason"):
                 self._finish = _finish_reason(reason)
+
+
+def understood(chat: ChatStream, data: bytes, request: EngineRequest) -> Iterator[EngineEvent]:
+    """The events in `data`. Raises InvalidField where the engine cannot follow a schema."""
+    try:
+        yield from chat.feed(data)
+    except EngineRejected:
+        if request.json_schema is None:
+            raise
+        raise InvalidField("json_schema: the engine cannot follow this schema") from None
 
 
 def _finish_reason(reason: str) -> FinishReason:

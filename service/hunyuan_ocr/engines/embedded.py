@@ -11,6 +11,7 @@ from hunyuan_ocr.engines.base import (
     Capabilities,
     EngineEvent,
     EngineHealth,
+    EngineListener,
     EngineRequest,
     Finished,
     TextDelta,
@@ -33,8 +34,10 @@ class EmbeddedEngine:
         page_timeout_s: float = 60.0,
         max_pixels: int = 4_000_000,
         high_pixels: int = 12_000_000,
+        listener: EngineListener | None = None,
     ) -> None:
         self._page_timeout_s = page_timeout_s
+        self._listener = listener
         self._pool = WorkerPool(
             workers=workers,
             # A worker's memory grows to what its largest page took.
@@ -54,6 +57,7 @@ class EmbeddedEngine:
             concurrency=workers,
             prompted=False,
             places_lines=True,
+            vision_transformer=False,
         )
 
     async def start(self) -> None:
@@ -68,9 +72,11 @@ class EmbeddedEngine:
                     for _ in range(self.capabilities.concurrency)
                 )
             )
+            self._refusal = None
+            if self._listener is not None:
+                await self._listener.met(self.capabilities, self.stream)
         except (FileNotFoundError, OcrError) as error:
             raise EngineUnavailable(f"the embedded engine cannot start: {error}") from error
-        self._refusal = None
 
     async def close(self) -> None:
         self._refusal = EngineUnavailable("the service is shutting down")

@@ -1,4 +1,4 @@
-"""What is put into vLLM's container: the plugin and the launcher."""
+"""What is put into vLLM's container: the plugin, the GPU probe and the launcher."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import shutil
 from pathlib import Path
 
 from hunyuan_ocr.engines import vllm_launcher, vllm_plugin
+from hunyuan_ocr.gpu import probe
 
+PROBE = vllm_launcher.PROBE
 LAUNCHER = "launcher.py"
 _STAGING = ".staging"
 
@@ -19,6 +21,7 @@ def install(folder: Path) -> None:
     staging = folder / _STAGING
     shutil.rmtree(staging, ignore_errors=True)
     vllm_plugin.install(staging)
+    shutil.copyfile(probe.__file__, staging / PROBE)
     shutil.copyfile(vllm_launcher.__file__, staging / LAUNCHER)
     for source in sorted(staging.rglob("*"), key=lambda path: path.name == LAUNCHER):
         if source.is_file():

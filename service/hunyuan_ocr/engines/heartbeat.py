@@ -8,6 +8,7 @@ from enum import Enum
 
 _SAMPLE = re.compile(
     r"^(vllm:iteration_tokens_total_count|vllm:num_requests_running|vllm:num_requests_waiting"
+    r"|vllm:num_preemptions_total"
     r"|process_start_time_seconds)(?:\{[^}]*\})? (\S+)$",
     re.MULTILINE,
 )
@@ -15,11 +16,12 @@ _SAMPLE = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class EngineSample:
-    """One scrape: steps since start, requests in the engine, and which process it was."""
+    """One scrape: steps and preemptions since start, requests in the engine, and which process."""
 
     iterations: float
     requests: float
     process_start_s: float
+    preemptions: float = 0.0
 
 
 def read_sample(metrics_text: str) -> EngineSample:
@@ -35,6 +37,7 @@ def read_sample(metrics_text: str) -> EngineSample:
             iterations=totals["vllm:iteration_tokens_total_count"],
             requests=totals["vllm:num_requests_running"] + totals["vllm:num_requests_waiting"],
             process_start_s=totals["process_start_time_seconds"],
+            preemptions=totals.get("vllm:num_preemptions_total", 0.0),
         )
     except KeyError as missing:
         raise ValueError(f"its metrics lack {missing}") from None
@@ -57,6 +60,12 @@ class Heartbeat:
         self._known = False
         self._hung = False
         self._progress_at_s = 0.0
+
+    def preempted(self, sample: EngineSample) -> bool:
+        """Whether pages lost their memory since the last sample; ask before `observe`."""
+        last = self._last
+        same = last is not None and last.process_start_s == sample.process_start_s
+        return same and sample.preemptions > (last.preemptions if last else 0.0)
 
     @property
     def hung_since_s(self) -> float | None:

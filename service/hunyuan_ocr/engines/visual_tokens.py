@@ -38,6 +38,11 @@ class PixelBounds:
         new_w, new_h = self.resized(width, height)
         return (new_h // SIDE) * (new_w // SIDE + 1) + 2
 
+    def patches(self, width: int, height: int) -> int:
+        """Patches that the vision transformer sees of a picture, before they are merged."""
+        new_w, new_h = self.resized(width, height)
+        return 4 * (new_h // SIDE) * (new_w // SIDE)
+
 
 def _multiple(side: int) -> int:
     return round(side / SIDE) * SIDE

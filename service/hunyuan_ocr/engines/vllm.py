@@ -11,12 +11,13 @@ import contextlib
 import json
 import random
 import time
-from collections.abc import AsyncGenerator, Callable, Iterator
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Literal
 
 import aiohttp
+from opentelemetry.trace import Tracer
 
 from hunyuan_ocr.documents.document import (
     Detail,
@@ -29,11 +30,12 @@ from hunyuan_ocr.engines.base import (
     Capabilities,
     EngineEvent,
     EngineHealth,
+    EngineListener,
     EngineRequest,
     Finished,
     TextDelta,
 )
-from hunyuan_ocr.engines.chat import ChatStream, request_body, with_image
+from hunyuan_ocr.engines.chat import ChatStream, request_body, understood, with_image
 from hunyuan_ocr.engines.isolation import (
     CodedPage,
     IsolationReport,
@@ -44,7 +46,6 @@ from hunyuan_ocr.engines.visual_tokens import ASPECT_MAX, SIDE, PixelBounds, pix
 from hunyuan_ocr.engines.vllm_http import VllmHttp, refused
 from hunyuan_ocr.engines.vllm_watch import EngineWatch
 from hunyuan_ocr.errors import (
-    EngineRejected,
     EngineUnavailable,
     ImageTooLarge,
     InvalidField,
@@ -53,6 +54,7 @@ from hunyuan_ocr.errors import (
 from hunyuan_ocr.tasks.catalogue import Generation, Task
 from hunyuan_ocr.tasks.chat import SafeChat
 from hunyuan_ocr.tasks.prompts import TaskRequest, build_prompt
+from hunyuan_ocr.telemetry.engine_spans import NO_TRACES, EngineCall, EngineSpans
 
 _CHAT = "/v1/chat/completions"
 _SELF_TEST_OUTPUT_TOKENS = 128
@@ -61,10 +63,14 @@ _SELF_TEST_PAGES_MAX = 32
 _TEMPLATE_TOKENS = 32
 _OUTPUT_TOKENS_MIN = 64
 _SCRAPE_TIMEOUT_S = 3.0
+# In the mean over languages; only to say what a request will cost.
+_BYTES_PER_TOKEN = 4
+# No text that means something has more, blanks included: what is over this is surely too long.
+_BYTES_PER_TOKEN_MAX = 16
 
 
-def _headers(request_id: str) -> dict[str, str]:
-    return {"Content-Type": "application/json", "X-Request-Id": request_id}
+def _headers(request_id: str, call: EngineCall) -> dict[str, str]:
+    return {"Content-Type": "application/json", "X-Request-Id": request_id, **call.headers}
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,15 +98,23 @@ class VllmEngine:
     """Speaks the engine protocol to one vLLM server."""
 
     def __init__(
-        self, options: VllmOptions, rng: random.Random, clock: Callable[[], float] = time.monotonic
+        self,
+        options: VllmOptions,
+        rng: random.Random,
+        listener: EngineListener | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        tracer: Tracer = NO_TRACES,
     ) -> None:
         self._options = options
         self._rng = rng
+        self._listener = listener
         self._clock = clock
+        self._spans = EngineSpans(tracer, options.base_url)
         self.http = VllmHttp(options.base_url)
         self._watch = EngineWatch(
             self.http,
-            self.check_isolation,
+            self._meet,
+            on_preemption=listener.preempted if listener else None,
             hung_after_s=options.hung_after_s,
             enforce_isolation=options.isolation_check == "enforce",
             context_needed=self._largest_image_tokens() + _TEMPLATE_TOKENS + _OUTPUT_TOKENS_MIN,
@@ -177,20 +191,26 @@ class VllmEngine:
             max_tokens=self._output_budget(request),
         )
         chat = ChatStream()
-        async with self.http.post(_CHAT, body, _headers(request.request_id)) as response:
-            if response.status != 200:
-                raise refused(response.status)
-            while not chat.done:
-                data = await self.http.read_some(response)
-                if not data:
-                    raise EngineUnavailable("the engine's answer broke off")
-                for event in _understood(chat, data, request):
-                    yield event
+        with self._spans.call(self._watch.model) as call:
+            headers = _headers(request.request_id, call)
+            async with self.http.post(_CHAT, body, headers) as response:
+                if response.status != 200:
+                    raise refused(response.status)
+                while not chat.done:
+                    data = await self.http.read_some(response)
+                    if not data:
+                        raise EngineUnavailable("the engine's answer broke off")
+                    for event in understood(chat, data, request):
+                        if isinstance(event, Finished):
+                            call.finished(event.usage.prompt, event.usage.output, event.reason)
+                        yield event
 
-    def forward(
+    @asynccontextmanager
+    async def forward(
         self, chat: SafeChat, request_id: str
-    ) -> AbstractAsyncContextManager[aiohttp.ClientResponse]:
-        """Send a chat request; its answer of any status, as `VllmHttp.post`.
+    ) -> AsyncIterator[tuple[aiohttp.ClientResponse, EngineCall]]:
+        """Send a chat request; its answer of any status, as `VllmHttp.post`, and what is to hear
+        of its end.
 
         Raises what pages are refused with now.
         """
@@ -201,7 +221,9 @@ class VllmEngine:
             data = json.dumps(body).encode()
         else:
             data = with_image(body, chat.image.digits, chat.image.media_type)
-        return self.http.post(_CHAT, data, _headers(request_id))
+        with self._spans.call(self._watch.model) as call:
+            async with self.http.post(_CHAT, data, _headers(request_id, call)) as response:
+                yield response, call
 
     def _chat_budget(self, chat: SafeChat) -> int:
         """Tokens for an answer whose caller named no limit; the engine refuses what is too much."""
@@ -209,6 +231,21 @@ class VllmEngine:
         image = self._options.pixels.tokens(size.width, size.height) if size else 0
         left = self._watch.max_model_len - image - chat.text_bytes - _TEMPLATE_TOKENS
         return max(1, min(self._options.max_output_tokens, left))
+
+    def visual_work(self, chat: SafeChat) -> tuple[int, int]:
+        """Tokens of a chat's prompt, most of them its image's, and the image's patches.
+
+        Never more than the context holds. Raises InvalidField where the text alone is too long.
+        """
+        context = self._watch.max_model_len
+        if chat.text_bytes > context * _BYTES_PER_TOKEN_MAX:
+            raise InvalidField("the text of the messages is too long for the model's context")
+        tokens, patches = chat.text_bytes // _BYTES_PER_TOKEN, 0
+        if chat.image is not None:
+            size = chat.image.size.width, chat.image.size.height
+            tokens += self._options.pixels.tokens(*size)
+            patches = self._options.pixels.patches(*size)
+        return min(tokens, context), patches
 
     def check_image(self, image: PageSize) -> None:
         """Raise ImageTooLarge for an image that vLLM would refuse, or die of."""
@@ -231,6 +268,14 @@ class VllmEngine:
         if left < _OUTPUT_TOKENS_MIN:
             raise InvalidField("instruction and fields are too long for the model's context")
         return min(request.max_output_tokens, left)
+
+    async def _meet(self) -> IsolationReport:
+        """The isolation self-test, and for an engine that will be used what its listener does."""
+        report = await self.check_isolation()
+        used = report.verdict == "isolated" or self._options.isolation_check == "warn"
+        if used and self._listener is not None:
+            await self._listener.met(self.capabilities, self._stream)
+        return report
 
     # The isolation self-test
 
@@ -276,13 +321,3 @@ class VllmEngine:
     def _pages_together(self) -> int:
         """Enough to share a step, few enough to be drawn and compared in a moment."""
         return min(max(4, self._options.concurrency), _SELF_TEST_PAGES_MAX)
-
-
-def _understood(chat: ChatStream, data: bytes, request: EngineRequest) -> Iterator[EngineEvent]:
-    """The events in `data`. Raises InvalidField where the engine cannot follow a schema."""
-    try:
-        yield from chat.feed(data)
-    except EngineRejected:
-        if request.json_schema is None:
-            raise
-        raise InvalidField("json_schema: the engine cannot follow this schema") from None

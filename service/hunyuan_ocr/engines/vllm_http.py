@@ -9,7 +9,13 @@ from typing import TypeVar
 
 import aiohttp
 
-from hunyuan_ocr.errors import EngineRejected, EngineStarting, EngineUnavailable, Unavailable
+from hunyuan_ocr.errors import (
+    EngineOverloaded,
+    EngineRejected,
+    EngineStarting,
+    EngineUnavailable,
+    Unavailable,
+)
 
 T = TypeVar("T")
 
@@ -133,4 +139,5 @@ def refused(status: int) -> Exception:
         return EngineRejected("the engine refused the request as it was made")
     if status == 404:
         return EngineUnavailable("the engine does not serve the model asked for")
-    return EngineUnavailable(f"the engine answered {status}", retry_after_s=_RETRY_AFTER_S)
+    kind = EngineOverloaded if status in (429, 503) else EngineUnavailable
+    return kind(f"the engine answered {status}", retry_after_s=_RETRY_AFTER_S)

@@ -1,8 +1,11 @@
 """What an orchestrator runs in vLLM's own container, beside vLLM.
 
-    python3 launcher.py serve -- vllm serve …    run vLLM, with this folder's plugin
+    python3 launcher.py serve -- vllm serve …    run vLLM, with this folder's plugin and probe
     python3 launcher.py hold                     preStop: stay until the service has drained
     python3 launcher.py livez                    liveness: does the service say that vLLM is dead?
+
+The probe (probe.py, where it lies beside this file) writes down what the GPU's sensors say, and
+runs as long as vLLM does. HYOCR_GPU_PROBE=none leaves it out.
 
 Runs on that container's Python, so it is one file of the standard library.
 """
@@ -23,6 +26,10 @@ MARKERS = "/markers"
 MANAGEMENT_URL = "http://127.0.0.1:9180"
 # The service's own preStop begins at the same time; a container that is restarted alone has none.
 DRAIN_BEGINS_WITHIN_S = 3.0
+PROBE = "probe.py"
+# Doubled each time that a probe lives no longer than the longest pause.
+PROBE_PAUSE_S = 1.0
+LONGEST_PROBE_PAUSE_S = 60.0
 POLL_PERIOD_S = 0.1
 # Well within the time that a probe is given, since one that takes longer counts as failed.
 ANSWER_WITHIN_S = 2.0
@@ -44,11 +51,53 @@ def serve(command: list[str]) -> int:
         return 127
     for signum in (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT):
         signal.signal(signum, lambda signum, _: os.kill(child, signum))
+    probe = Probe(Path(folder, PROBE))
     while True:
         ended, status = os.wait()  # orphans are the first process's to bury, too
         if ended == child:
+            probe.stop()
             code = os.waitstatus_to_exitcode(status)
             return code if code >= 0 else 128 - code
+        probe.ended(ended)
+
+
+class Probe:
+    """The GPU probe beside vLLM: what becomes of it is nothing to vLLM."""
+
+    def __init__(self, file: Path) -> None:
+        self._command = [sys.executable, "-I", str(file)]
+        self._pid: int | None = None
+        self._pause_s = PROBE_PAUSE_S
+        if file.exists() and os.environ.get("HYOCR_GPU_PROBE") != "none":
+            # A timer's signal interrupts os.wait, which then goes on: no second thread waits.
+            signal.signal(signal.SIGALRM, lambda *_: self._start())
+            self._start()
+
+    def _start(self) -> None:
+        self._began_s = time.monotonic()
+        try:
+            self._pid = os.posix_spawn(self._command[0], self._command, os.environ)
+        except OSError as error:
+            _say(f"cannot run the GPU probe: {error.strerror}")
+            self._pause()
+
+    def _pause(self) -> None:
+        if time.monotonic() - self._began_s > LONGEST_PROBE_PAUSE_S:
+            self._pause_s = PROBE_PAUSE_S
+        signal.setitimer(signal.ITIMER_REAL, self._pause_s)
+        self._pause_s = min(2 * self._pause_s, LONGEST_PROBE_PAUSE_S)
+
+    def ended(self, pid: int) -> None:
+        """Some child has ended: if it is the probe, it is started anew after a pause."""
+        if pid == self._pid:
+            self._pid = None
+            _say(f"the GPU probe ended; it is started again in {self._pause_s:.0f} s")
+            self._pause()
+
+    def stop(self) -> None:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        if self._pid is not None:
+            os.kill(self._pid, signal.SIGTERM)
 
 
 def hold(

@@ -43,6 +43,7 @@ class EngineWatch:
         enforce_isolation: bool,
         context_needed: int,
         clock: Callable[[], float],
+        on_preemption: Callable[[], None] | None = None,
     ) -> None:
         self._http = http
         self._self_test = self_test
@@ -50,6 +51,7 @@ class EngineWatch:
         self._enforce_isolation = enforce_isolation
         self._context_needed = context_needed
         self._clock = clock
+        self._on_preemption = on_preemption
         self._heartbeat = Heartbeat(hung_after_s)
         self._met = False
         self._answered_s = clock()
@@ -78,9 +80,9 @@ class EngineWatch:
         """Whether it answers, and for how long it has been dead or hung since it was met."""
         reason = self.refusal.detail if self.refusal else ""
         since_s = self._answered_s if self._silent else self._heartbeat.hung_since_s
-        if not self._met or since_s is None:
-            return EngineHealth(answers=not self._silent, dead_for_s=0.0, reason=reason)
-        return EngineHealth(not self._silent, self._clock() - since_s, reason)
+        dead_for_s = self._clock() - since_s if self._met and since_s is not None else 0.0
+        leaks = self.isolation is not None and self.isolation.verdict == "leaking"
+        return EngineHealth(not self._silent, dead_for_s, reason, leaks)
 
     async def _watch(self) -> None:
         """For ever: who answers, since when, and whether it gets on with its work."""
@@ -102,6 +104,8 @@ class EngineWatch:
                 self._not_understood(error)
             else:
                 self._answers()
+                if self._on_preemption is not None and self._heartbeat.preempted(sample):
+                    self._on_preemption()
                 sent, self._given_up = self._http.waiting + self._given_up, 0
                 await self._judge(self._heartbeat.observe(self._clock(), sample, sent))
                 # After judging, which may take a self-test's time.

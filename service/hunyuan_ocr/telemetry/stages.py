@@ -1,4 +1,4 @@
-"""The stages of a page's way, and the one recorder that times them.
+"""The stages of a page's way, and the one recorder that times them and adds up what they use.
 
 A stage has one name, used alike in code, span, metric label, log field and Server-Timing.
 """
@@ -10,8 +10,10 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from enum import StrEnum
 
 from opentelemetry.trace import Tracer, get_current_span
+from opentelemetry.util.types import Attributes
 
 from hunyuan_ocr.telemetry.metrics import Metrics
+from hunyuan_ocr.telemetry.usage import RequestUsage
 
 
 class Stage(StrEnum):
@@ -23,12 +25,16 @@ class Stage(StrEnum):
 
 
 class StageRecorder:
-    """Times the stages of one request; a stage that runs for many pages adds up."""
+    """Times the stages of one request; a stage that runs for many pages adds up.
+
+    `usage` is what the request uses on its way.
+    """
 
     def __init__(self, metrics: Metrics, tracer: Tracer, clock: Callable[[], float]) -> None:
-        self._metrics = metrics
+        self._seconds = metrics.pages.stage_seconds
         self._tracer = tracer
         self._clock = clock
+        self.usage = RequestUsage(metrics.pages)
         self.seconds: dict[Stage, float] = {}
 
     @contextmanager
@@ -41,15 +47,19 @@ class StageRecorder:
             finally:
                 elapsed = self._clock() - started
                 self.seconds[stage] = self.seconds.get(stage, 0.0) + elapsed
-                self._metrics.stage_seconds.labels(stage).observe(elapsed)
+                self._seconds.labels(stage).observe(elapsed)
 
-    def _span(self, stage: Stage) -> AbstractContextManager[object]:
-        """A child of the request's span, where that is recorded at all."""
+    def page(self, index: int) -> AbstractContextManager[object]:
+        """What runs inside is of the page `index`, from 0; in the task of that page alone."""
+        return self._span("page", {"hunyuan_ocr.page.index": index})
+
+    def _span(self, name: str, attributes: Attributes = None) -> AbstractContextManager[object]:
+        """A child of the current span, where that is recorded at all."""
         if not get_current_span().is_recording():
             return nullcontext()
         # Exceptions are not recorded on the span: their messages may quote a caller's bytes.
         return self._tracer.start_as_current_span(
-            stage, record_exception=False, set_status_on_exception=False
+            name, attributes=attributes, record_exception=False, set_status_on_exception=False
         )
 
     def milliseconds(self, stage: Stage) -> float:

@@ -77,12 +77,15 @@ class Drainer:
     """Carries a drain out, and tells the engine's container of it.
 
     In the folder `markers`, files named `draining` and `drained` appear in this order: while there
-    is the first and not the second, the engine is still needed.
+    is the first and not the second, the engine is still needed. `on_begin` hears of it once.
     """
 
-    def __init__(self, drain: Drain, markers: Path | None) -> None:
+    def __init__(
+        self, drain: Drain, markers: Path | None, on_begin: Callable[[], None] = lambda: None
+    ) -> None:
         self._drain = drain
         self._markers = markers
+        self._on_begin = on_begin
         self._running: asyncio.Task[None] | None = None
 
     @property
@@ -105,6 +108,7 @@ class Drainer:
         self._drain.begin(propagation_s)
         if self._running is None:
             self._mark("draining")
+            self._on_begin()
             self._running = asyncio.create_task(self._run())
 
     async def wait(self, timeout_s: float | None = None) -> bool:

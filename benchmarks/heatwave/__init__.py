@@ -1,0 +1,1 @@
+"""A simulated card in heat waves, around the real thermal policy and breaker."""

@@ -1,0 +1,1 @@
+"""The boards over a real Prometheus."""

@@ -1,0 +1,1 @@
+"""What a pod tells its cluster about itself; off unless it is given a token for that."""

@@ -1,0 +1,1 @@
+"""What the GPU's sensors say: the probe beside vLLM writes it, the service reads it."""
