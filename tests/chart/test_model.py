@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from scripts.chart.render import CHART, Manifest, containers, only
-from tests.chart.conftest import Render
+from tests.chart.conftest import Render, policy
 
 SCRIPT = CHART / "files" / "model.py"
 REVISION = "b" * 40
@@ -27,7 +27,7 @@ def kinds(documents: list[Manifest]) -> set[str]:
 
 def test_a_pod_with_a_volume_of_its_own_downloads(render: Render) -> None:
     documents = render("rtx-4090-d")
-    assert not {"Job", "PersistentVolumeClaim", "NetworkPolicy"} & kinds(documents)
+    assert not {"Job", "PersistentVolumeClaim"} & kinds(documents)
     assert deployment(documents)["model"]["args"][1] == "fetch"
 
 
@@ -40,18 +40,18 @@ def test_with_a_claim_one_job_downloads_and_pods_wait(render: Render) -> None:
     assert download["args"][2:6] == wait["args"][2:6]
     assert wait["volumeMounts"][0]["readOnly"] is True
     assert "HF_TOKEN" not in {e["name"] for c in deployment(documents).values() for e in c["env"]}
-    policy = only(documents, "NetworkPolicy")["spec"]
     labels = only(documents, "Job")["spec"]["template"]["metadata"]["labels"]
-    assert policy["podSelector"]["matchLabels"] == labels
-    assert policy["policyTypes"] == ["Ingress", "Egress"]
-    assert "ingress" not in policy
+    found = policy(documents, "model")
+    assert found["podSelector"]["matchLabels"] == labels
+    assert found["policyTypes"] == ["Ingress", "Egress"]
+    assert "ingress" not in found
 
 
 def test_a_claim_of_one_node_is_filled_by_the_pod(render: Render) -> None:
     """A Job on another node and a pod that waits for it would keep the claim from each other."""
     documents = render("rtx-4090-d", {"model": {"cache": "pvc"}})
     assert "PersistentVolumeClaim" in kinds(documents)
-    assert not {"Job", "NetworkPolicy"} & kinds(documents)
+    assert "Job" not in kinds(documents)
     model = deployment(documents)["model"]
     assert model["args"][1] == "fetch"
     assert model["volumeMounts"][0] == {"name": "model", "mountPath": "/models-cache"}

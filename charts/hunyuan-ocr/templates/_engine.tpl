@@ -106,6 +106,9 @@
 {{- if semverCompare "<0.29.0" .Values.engine.version }}
 - {name: VLLM_USE_V2_MODEL_RUNNER, value: "0"}
 {{- end }}
+{{- if ne (include "hunyuan-ocr.device" .) "cuda" }}
+- {name: HYOCR_GPU_PROBE, value: none}
+{{- end }}
 {{- with .Values.engine.extraEnv }}
 {{ toYaml . }}
 {{- end }}

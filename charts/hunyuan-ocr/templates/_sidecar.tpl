@@ -45,6 +45,15 @@ volumeMounts:
   {{- if include "hunyuan-ocr.keysSecretName" . }}
   - {name: keys, mountPath: /etc/hunyuan-ocr/keys, readOnly: true}
   {{- end }}
+  {{- if .Values.signals.enabled }}
+  - {name: token, mountPath: /var/run/secrets/kubernetes.io/serviceaccount, readOnly: true}
+  {{- end }}
+{{- end }}
+
+{{/* "true" where the service's own CPU engine reads, always or as a stand-in. */}}
+{{- define "hunyuan-ocr.cpuEngine" -}}
+{{- $settings := .Values.sidecar.settings | default dict -}}
+{{- if or (eq .Values.engine.kind "embedded") (eq ($settings.BREAKER_POLICY | default "") "cpu") (eq ($settings.DEGRADE_TOP | default "") "cpu_engine") }}true{{ end -}}
 {{- end }}
 
 {{/* Settings that follow from other values, by name without HYOCR_; as a YAML map. */}}
@@ -59,9 +68,14 @@ ENGINE: {{ .Values.engine.kind }}
 {{- if include "hunyuan-ocr.keysSecretName" . }}
 API_KEYS_FILE: /etc/hunyuan-ocr/keys/keys
 {{- end }}
-{{- if eq .Values.engine.kind "embedded" }}
+{{- if .Values.signals.enabled }}
+SIGNALS_DEPLOYMENT: {{ include "hunyuan-ocr.fullname" . }}
+SIGNALS_MAX_UNREADY_PERCENT: {{ int .Values.signals.maxUnreadyPercent }}
+{{- end }}
+{{- if include "hunyuan-ocr.cpuEngine" . }}
 EMBEDDED_WORKERS: {{ int .Values.sidecar.embeddedWorkers }}
-{{- else }}
+{{- end }}
+{{- if eq .Values.engine.kind "vllm" }}
 {{- $p := include "hunyuan-ocr.profile" . | fromYaml }}
 MARKERS_DIRECTORY: /markers
 VLLM_URL: http://127.0.0.1:8000
@@ -70,6 +84,12 @@ VLLM_CONCURRENCY: {{ int $p.maxNumSeqs }}
 VLLM_ENCODER_TOKENS: {{ int $p.maxNumBatchedTokens }}
 VLLM_MAX_OUTPUT_TOKENS: {{ int $p.maxOutputTokens }}
 VLLM_PAGE_PIXELS: {{ int $p.pagePixels }}
+{{- if eq $p.device "cuda" }}
+GPU_FILE: /telemetry/gpu.json
+{{- with ($p.gpu | default dict).fullClockMegahertz }}
+GPU_FULL_CLOCK_MEGAHERTZ: {{ int . }}
+{{- end }}
+{{- end }}
 {{- with .Values.model.minPixels }}
 VLLM_MIN_PIXELS: {{ int . }}
 {{- end }}
@@ -83,6 +103,17 @@ VLLM_MAX_PIXELS: {{ int . }}
 - {name: HOME, value: /tmp}
 {{- range $name, $value := merge (include "hunyuan-ocr.derivedSettings" . | fromYaml) .Values.sidecar.settings }}
 - {name: HYOCR_{{ $name }}, value: {{ include "hunyuan-ocr.plainNumber" $value | quote }}}
+{{- end }}
+{{- if .Values.signals.enabled }}
+- {name: HYOCR_POD_NAME, valueFrom: {fieldRef: {fieldPath: metadata.name}}}
+- {name: HYOCR_POD_NAMESPACE, valueFrom: {fieldRef: {fieldPath: metadata.namespace}}}
+- {name: HYOCR_POD_UID, valueFrom: {fieldRef: {fieldPath: metadata.uid}}}
+{{- end }}
+{{- with .Values.redis }}
+{{- if .existingSecret }}
+- name: HYOCR_REDIS_URL
+  valueFrom: {secretKeyRef: {name: {{ .existingSecret }}, key: {{ .key }}}}
+{{- end }}
 {{- end }}
 {{- with .Values.sidecar.extraEnv }}
 {{ toYaml . }}

@@ -6,6 +6,10 @@
   (include "hunyuan-ocr.validate.pod" . | fromYamlArray)
   (include "hunyuan-ocr.validate.sidecar" . | fromYamlArray)
   (include "hunyuan-ocr.validate.keys" . | fromYamlArray)
+  (include "hunyuan-ocr.validate.signals" . | fromYamlArray)
+  (include "hunyuan-ocr.validate.scaling" . | fromYamlArray)
+  (include "hunyuan-ocr.validate.policy" . | fromYamlArray)
+  (include "hunyuan-ocr.validate.redis" . | fromYamlArray)
 -}}
 {{- if eq .Values.engine.kind "vllm" -}}
 {{- if hasKey .Values.profiles .Values.gpu.profile -}}
@@ -33,7 +37,7 @@
 {{- if regexMatch "[:@][^/]*$" .Values.engine.image.repository }}
 - "engine.image.repository holds a tag or digest: put it into engine.image.tag or engine.image.digest"
 {{- end }}
-{{- if and (eq .Values.engine.kind "embedded") (hasSuffix "-slim" .Values.image.tag) }}
+{{- if and (include "hunyuan-ocr.cpuEngine" .) (hasSuffix "-slim" .Values.image.tag) }}
 - "image.tag ends in -slim, and slim images lack the embedded engine: take the tag without -slim"
 {{- end }}
 {{- end }}
@@ -85,6 +89,66 @@
 {{- range .Values.keys.entries }}
 {{- if not (regexMatch "^[^:.\\s][^:.]*:[0-9a-f]{32}:[0-9a-f]{64}$" .) }}
 - "a line in keys.entries is not `<id>:<salt>:<hash>`: take the second line that `hunyuan-ocr new-key NAME` prints, never the key itself"
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{- define "hunyuan-ocr.validate.scaling" -}}
+{{- with .Values.autoscaling }}
+{{- if ne .mode "none" }}
+{{- if gt (int .minReplicas) (int .maxReplicas) }}
+- "autoscaling.minReplicas {{ int .minReplicas }} is above maxReplicas {{ int .maxReplicas }}: lower the one or raise the other"
+{{- end }}
+{{- end }}
+{{- if and (eq .mode "keda") (not .prometheus.address) }}
+- "autoscaling.mode is keda and autoscaling.prometheus.address is not set: name the Prometheus that scrapes the pods, for example http://prometheus-operated.monitoring:9090"
+{{- end }}
+{{- if and (ne .mode "keda") (or .prometheus.address .prometheus.query) }}
+- "autoscaling.prometheus is for KEDA and autoscaling.mode is {{ .mode }}: prometheus-adapter has address and query in its own configuration; leave both empty"
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{- define "hunyuan-ocr.validate.policy" -}}
+{{- with .Values.networkPolicy }}
+{{- if .enabled }}
+{{- if and $.Values.ingress.enabled (not .callers) }}
+- "ingress.enabled and networkPolicy.callers is empty, so the controller cannot reach the pods: name its namespace, for example `[{namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: ingress-nginx}}}]`"
+{{- end }}
+{{- if and (ne $.Values.service.type "ClusterIP") (not .callers) }}
+- "service.type is {{ $.Values.service.type }} and networkPolicy.callers is empty, so nobody outside the namespace can reach the pods: name who may, for example `[{ipBlock: {cidr: 10.0.0.0/8}}]`"
+{{- end }}
+{{- if and (include "hunyuan-ocr.scraped" $) (not .monitoring) }}
+- "Prometheus is to read port 9180 (podMonitor or autoscaling) and networkPolicy.monitoring is empty, so it cannot: name its pods, for example `[{namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: monitoring}}}]`"
+{{- end }}
+{{- end }}
+{{- end }}
+{{- if and .Values.monitoring.rules.enabled (not .Values.podMonitor.enabled) }}
+- "monitoring.rules.enabled is true and podMonitor.enabled is false: the rules are about the series that the PodMonitor brings; set podMonitor.enabled=true, or load dashboards/rules.yaml into your Prometheus"
+{{- end }}
+{{- if and .Values.ingress.enabled (not .Values.ingress.host) }}
+- "ingress.enabled and ingress.host is not set: name the host under which callers reach the service"
+{{- end }}
+{{- end }}
+
+{{- define "hunyuan-ocr.validate.redis" -}}
+{{- with .Values.sidecar.settings }}
+{{- if and $.Values.redis.existingSecret .REDIS_URL }}
+- "redis.existingSecret and sidecar.settings REDIS_URL are both set: keep the Secret, since such a URL often holds a password"
+{{- end }}
+{{- end }}
+{{- if and .Values.redis.existingSecret (not (include "hunyuan-ocr.quotas" .)) }}
+- "redis.existingSecret is set and there is no quota to share: set QUOTA_REQUESTS_PER_S or QUOTA_COST_PER_S in sidecar.settings, or leave Redis out"
+{{- end }}
+{{- end }}
+
+{{- define "hunyuan-ocr.validate.signals" -}}
+{{- if .Values.signals.enabled }}
+{{- if semverCompare "<1.30.0-0" .Capabilities.KubeVersion.Version }}
+- "signals.enabled needs Kubernetes 1.30 and this is {{ .Capabilities.KubeVersion.Version }}: without ValidatingAdmissionPolicy every pod could write the status of all others; upgrade, or leave it false"
+{{- end }}
+{{- if eq (include "hunyuan-ocr.serviceAccountName" .) "default" }}
+- "signals.enabled would give rights to the account `default`, which other pods use: set serviceAccount.create=true or name an account of this release's own"
 {{- end }}
 {{- end }}
 {{- end }}
@@ -195,8 +259,9 @@
 {{- if and .existingClaim (ne .cache "existingClaim") }}
 - "model.existingClaim is set and model.cache is {{ .cache }}: set model.cache=existingClaim"
 {{- end }}
-{{- if and (eq .cache "pvc") (gt (int $.Values.replicas) 1) (ne .pvc.accessMode "ReadWriteMany") }}
-- "replicas {{ int $.Values.replicas }} share one claim, and {{ .pvc.accessMode }} lets the pods of one node have it: set model.pvc.accessMode=ReadWriteMany with a storage class that has it, or model.cache=ephemeral"
+{{- $most := include "hunyuan-ocr.mostReplicas" $ | int }}
+{{- if and (eq .cache "pvc") (gt $most 1) (ne .pvc.accessMode "ReadWriteMany") }}
+- "{{ ternary "replicas" "autoscaling.maxReplicas" (eq $.Values.autoscaling.mode "none") }} {{ $most }} share one claim, and {{ .pvc.accessMode }} lets the pods of one node have it: set model.pvc.accessMode=ReadWriteMany with a storage class that has it, or model.cache=ephemeral"
 {{- end }}
 {{- if and .minPixels .maxPixels }}
 {{- if gt (int .minPixels) (int .maxPixels) }}
