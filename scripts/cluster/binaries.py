@@ -11,6 +11,7 @@ import lzma
 import os
 import shutil
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 from scripts.cluster.machine import MachineError
@@ -27,10 +28,16 @@ PROGRAMS = {
     "etcd": ("etcd", "go.etcd.io/etcd/server/v3"),
     "coredns": ("coredns", "."),
     "kube-router": ("kube-router", "github.com/cloudnativelabs/kube-router/v2/cmd/kube-router"),
+    "prometheus": ("prometheus", "github.com/prometheus/prometheus/cmd/prometheus"),
+    "prometheus-adapter": ("prometheus-adapter", "sigs.k8s.io/prometheus-adapter/cmd/adapter"),
+    "keda-operator": ("keda", "github.com/kedacore/keda/v2/cmd/operator"),
+    "keda-adapter": ("keda", "github.com/kedacore/keda/v2/cmd/adapter"),
 }
+# Prometheus finds what to read in Kubernetes alone; other modules know no such tag.
+TAGS = "remove_all_sd,enable_kubernetes_sd"
 
 
-def provide(programs: list[str], cache: Path, archives: Path) -> Path:
+def provide(programs: Sequence[str], cache: Path, archives: Path) -> Path:
     """The folder that holds `programs`, complete; `archives` may be absent.
 
     Raises:
@@ -88,7 +95,7 @@ def _build(program: str, target: Path) -> None:
         "GOFLAGS": "-mod=readonly",
     }
     flags = ("-trimpath", "-buildvcs=false", f"-ldflags=-s -w {_version_flags()}")
-    command = ("go", "build", *flags, "-o", str(target), package)
+    command = ("go", "build", *flags, f"-tags={TAGS}", "-o", str(target), package)
     subprocess.run(command, check=True, cwd=SOURCES / module, env=environment)
 
 

@@ -29,7 +29,7 @@ sys.path.insert(0, str(ROOT))  # run as a file, from anywhere
 from scripts.cluster import kind, local  # noqa: E402
 from scripts.cluster.machine import MachineError, docker_works  # noqa: E402
 from scripts.cluster.nodes import NodeError  # noqa: E402
-from scripts.cluster.options import Options, parse_gpus  # noqa: E402
+from scripts.cluster.options import Options, parse_gpus, set_gpus  # noqa: E402
 
 
 def _reporter() -> Callable[[str], None]:
@@ -60,7 +60,7 @@ def inside(arguments: argparse.Namespace) -> None:
 
 def gpu(arguments: argparse.Namespace) -> None:
     for node, count in parse_gpus(arguments.gpus).items():
-        backend().set_gpus(node, count)
+        set_gpus(backend().kubectl, node, count)
 
 
 def main() -> None:

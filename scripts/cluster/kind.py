@@ -7,7 +7,7 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
-from scripts.cluster.options import GPU_TAINT, Options, gpu_labels, gpu_patch
+from scripts.cluster.options import Options, set_gpus
 
 NAME = "hyocr"
 
@@ -22,7 +22,7 @@ def up(options: Options, report: Callable[[str], None]) -> None:
     command = ("kind", "create", "cluster", "--name", NAME, "--wait", "90s", "--config", "-")
     subprocess.run(command, check=True, text=True, input=json.dumps(config))
     for number, node in enumerate(_nodes(), start=1):
-        set_gpus(node, options.gpus.get(f"n{number}", 0), taint=options.gpu_taint)
+        set_gpus(kubectl, node, options.gpus.get(f"n{number}", 0), taint=options.gpu_taint)
     report("nodes are Ready")
 
 
@@ -47,13 +47,6 @@ def stop_node(name: str) -> None:
 def start_node(name: str) -> None:
     subprocess.run(("docker", "start", name), check=True)
     kubectl("wait", "--for=condition=Ready", f"node/{name}", "--timeout=90s")
-
-
-def set_gpus(node: str, count: int, *, taint: bool = False) -> None:
-    kubectl("label", "node", node, "--overwrite", *gpu_labels(count))
-    kubectl("patch", "node", node, "--subresource=status", "--type=merge", "-p", gpu_patch(count))
-    if taint:
-        kubectl("taint", "node", node, "--overwrite", GPU_TAINT)
 
 
 def command(words: list[str]) -> list[str]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import json
 import os
 import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
@@ -19,8 +20,8 @@ from pathlib import Path
 from scripts.cluster import binaries, nodes, pki, store
 from scripts.cluster.machine import MachineError, cache, require_programs, require_root
 from scripts.cluster.nodes import Node, Setup
-from scripts.cluster.options import GPU_TAINT, Options, gpu_labels, gpu_patch
-from scripts.images import buildah
+from scripts.cluster.options import Options, set_gpus
+from scripts.images import base, buildah
 
 HERE = Path(__file__).resolve().parent
 FOLDER = cache("cluster") / "run"
@@ -76,9 +77,7 @@ def running() -> Cluster | None:
 
 def up(options: Options, report: Callable[[str], None]) -> None:
     """Bring the cluster up and wait until every node is Ready and names resolve."""
-    require_root("a cluster without Docker")
-    _require_cgroups()
-    require_programs(PACKAGES | buildah.PACKAGES)
+    _require()
     with _lock():
         if (cluster := running()) is not None:
             report(f"already running with {cluster.node_count} nodes:")
@@ -91,8 +90,7 @@ def up(options: Options, report: Callable[[str], None]) -> None:
 def _start(options: Options, report: Callable[[str], None]) -> None:
     programs = ["hyperkube", "etcd", "coredns"] + ["kube-router"] * options.network_policy
     folder = binaries.provide(programs, cache("cluster"), options.archives)
-    archives = [_program_image(name, folder) for name in ("pause", "coredns")]
-    store.provide(STORE, archives)
+    store.provide(STORE, [_program_image(name, folder) for name in ("pause", "coredns")])
     report("programs and images are there")
     cluster = Cluster(options.nodes, str(folder), options.network_policy, complete=False)
     leaves = [*pki.control_plane(CONTROL_PLANE.address)]
@@ -109,7 +107,7 @@ def _start(options: Options, report: Callable[[str], None]) -> None:
     for node in cluster.nodes:
         _await(f"node {node.name}", _kubectl("get", "node", node.name))
         kubectl("wait", "--for=condition=Ready", f"node/{node.name}", "--timeout=90s")
-        set_gpus(node.name, options.gpus.get(node.name, 0), taint=options.gpu_taint)
+        set_gpus(kubectl, node.name, options.gpus.get(node.name, 0), taint=options.gpu_taint)
     report("nodes are Ready")
     kubectl("-n", "kube-system", "rollout", "status", "deployment/coredns", "--timeout=90s")
     replace(cluster, complete=True).save()
@@ -139,6 +137,7 @@ def status() -> str:
 
 def load(archives: list[Path]) -> None:
     """Import image archives for the next start, and into every node that runs now."""
+    _require()
     with _lock():
         store.provide(STORE, archives)
         cluster = running()
@@ -150,6 +149,13 @@ def load(archives: list[Path]) -> None:
     if cluster is not None:
         with ThreadPoolExecutor(len(cluster.nodes)) as pool:
             list(pool.map(into, cluster.nodes))
+
+
+def program_images(programs: Sequence[str], archives: Path) -> list[Path]:
+    """An archive to `load` for each of `programs`, named localhost/PROGRAM:dev."""
+    folder = binaries.provide(programs, cache("cluster"), archives)
+    # Prepared ones want a C library.
+    return [_program_image(name, folder, base.provide()) for name in programs]
 
 
 def stop_node(name: str) -> None:
@@ -168,14 +174,6 @@ def start_node(name: str) -> None:
         raise MachineError(f"{name} is running")
     nodes.start(node, cluster.setup)
     kubectl("wait", "--for=condition=Ready", f"node/{name}", "--timeout=90s")
-
-
-def set_gpus(node: str, count: int, *, taint: bool = False) -> None:
-    """Give a node so many GPUs, and the labels that NVIDIA's discovery sets; 0 takes them away."""
-    kubectl("label", "node", node, "--overwrite", *gpu_labels(count))
-    kubectl("patch", "node", node, "--subresource=status", "--type=merge", "-p", gpu_patch(count))
-    if taint:
-        kubectl("taint", "node", node, "--overwrite", GPU_TAINT)
 
 
 def command(words: list[str]) -> list[str]:
@@ -226,19 +224,27 @@ def _kubectl(*arguments: str) -> list[str]:
     return command([f"{record['binaries']}/kubectl", config, *arguments])
 
 
-def _program_image(program: str, folder: Path) -> Path:
+def _program_image(program: str, folder: Path, below: str = "scratch") -> Path:
     """An archive with one of the cluster's own programs as an image, made once."""
-    archive = folder / f"{program}.tar"
+    programs = HERE / "programs"
+    made_of = (programs / "Dockerfile").read_bytes() + below.encode()
+    archive = folder / f"{program}-{hashlib.sha256(made_of).hexdigest()[:12]}.tar"
     if not archive.exists():
-        programs = HERE / "programs"
         if program == "pause":
             source = str(programs / "pause.c")
             compiler = ("gcc", "-Os", "-static", "-s", "-o", str(folder / "pause"), source)
             subprocess.run(compiler, check=True)
         name = f"localhost/{program}:dev"
-        buildah.build(name, folder, programs / "Dockerfile", "--build-arg", f"PROGRAM={program}")
+        options = ("--build-arg", f"PROGRAM={program}", "--build-arg", f"BASE={below}")
+        buildah.build(name, folder, programs / "Dockerfile", *options)
         buildah.save(name, archive)
     return archive
+
+
+def _require() -> None:
+    require_root("a cluster without Docker")
+    _require_cgroups()
+    require_programs(PACKAGES | buildah.PACKAGES)
 
 
 def _require_cgroups() -> None:

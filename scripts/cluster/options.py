@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+
+Kubectl = Callable[..., str]
 
 GPU_TAINT = "nvidia.com/gpu=present:NoSchedule"
 # What NVIDIA's GPU feature discovery says of the card that the chart is for.
@@ -35,6 +38,14 @@ def parse_gpus(text: str) -> dict[str, int]:
     if any(not name or not count.isdigit() for name, _, count in pairs):
         raise ValueError(f"{text!r} is not of the form n1=1,n2=1")
     return {name: int(count) for name, _, count in pairs}
+
+
+def set_gpus(kubectl: Kubectl, node: str, count: int, *, taint: bool = False) -> None:
+    """Give a node so many GPUs, and the labels that NVIDIA's discovery sets; 0 takes them away."""
+    kubectl("label", "node", node, "--overwrite", *gpu_labels(count))
+    kubectl("patch", "node", node, "--subresource=status", "--type=merge", "-p", gpu_patch(count))
+    if taint:
+        kubectl("taint", "node", node, "--overwrite", GPU_TAINT)
 
 
 def gpu_labels(count: int) -> list[str]:

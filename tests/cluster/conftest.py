@@ -7,14 +7,21 @@ from collections.abc import Iterator
 
 import pytest
 
+from scripts.chart import definitions
+from scripts.chart.tools import tool
+from tests.cluster import addons
 from tests.cluster.kube import Cluster, Namespace
 from tests.cluster.running import NotRunning, fresh_namespace, running_cluster
 
 
 @pytest.fixture(scope="session")
-def cluster() -> Iterator[Cluster]:
+def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
+    tool("helm3")
+    addons_wanted = any(item.get_closest_marker("long") for item in request.session.items)
+    if addons_wanted:
+        definitions.provide()
     try:
-        with running_cluster() as cluster:
+        with running_cluster(addons.PROGRAMS if addons_wanted else ()) as cluster:
             yield cluster
     except NotRunning as error:
         pytest.exit(str(error), returncode=1)

@@ -7,7 +7,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -17,7 +18,8 @@ from tests.cluster.release import Release
 from tests.cluster.running import ROOT
 from tests.cluster.steady import Outcome, Totals
 
-RATE_PER_S = 1.5
+# What one engine does while another starts on the same cores.
+RATE_PER_S = 1.0
 # So long before the event and after the recovery is sent too: the calm is part of what is judged.
 _CALM_S = 5.0
 # An answer may take as long as its request's deadline.
@@ -48,20 +50,31 @@ def steady_load(url: str, rate_per_s: float = RATE_PER_S) -> Iterator[Load]:
 
 
 @dataclass(frozen=True, slots=True)
+class Lost:
+    """A page without an answer; seconds since the event began, below zero before it."""
+
+    sent_s: float
+    done_s: float
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
 class Noticed:
-    """An event as its callers saw it; `asked_to_leave` counts answers that end their connection."""
+    """An event as its callers saw it; `asked_to_leave` counts answers that end their connection,
+    `refused` the codes of refusals."""
 
     event: str
     totals: Totals
     recovery_s: float
     asked_to_leave: int
-    lost: tuple[str, ...]
+    lost: tuple[Lost, ...]
+    refused: Mapping[str, int]
 
 
 def noticed(event: str, release: Release, happen: Callable[[], None], replicas: int) -> Noticed:
     """Let it happen under a steady load; recovered is when all replicas are ready again."""
     with steady_load(release.url) as load:
-        began = time.monotonic()
+        began, began_at = time.monotonic(), time.time()
         happen()
         release.wait_until_ready(replicas)
         recovery_s = time.monotonic() - began
@@ -70,7 +83,16 @@ def noticed(event: str, release: Release, happen: Callable[[], None], replicas: 
         Totals.of(load.outcomes),
         round(recovery_s, 1),
         sum(outcome.closed for outcome in load.outcomes),
-        tuple(outcome.detail for outcome in load.outcomes if outcome.kind == "lost"),
+        tuple(
+            Lost(
+                round(outcome.sent_at - began_at, 1),
+                round(outcome.done_at - began_at, 1),
+                outcome.detail,
+            )
+            for outcome in load.outcomes
+            if outcome.kind == "lost"
+        ),
+        Counter(outcome.detail for outcome in load.outcomes if outcome.kind == "refused"),
     )
 
 

@@ -114,9 +114,9 @@ class Namespace:
         found = self.get("pods", "-l", selector)["items"]
         return sorted(found, key=lambda pod: str(pod["metadata"]["creationTimestamp"]))
 
-    def exec(self, pod: str, *command: str, container: str = "", timeout_s: float = 120) -> str:
-        where = ("-c", container) if container else ()
-        return self.kubectl("exec", pod, *where, "--", *command, timeout_s=timeout_s)
+    def exec(self, pod: str, *command: str, container: str = "", stdin: str | None = None) -> str:
+        where = (*(("-c", container) if container else ()), *(("-i",) if stdin else ()))
+        return self.kubectl("exec", pod, *where, "--", *command, stdin=stdin)
 
     def logs(self, pod: str, container: str = "", *, previous: bool = False) -> str:
         where = ("-c", container) if container else ("--all-containers",)

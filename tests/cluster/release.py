@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -12,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
+from urllib.parse import urlsplit
 from urllib.request import Request, urlopen
 
 from tests.cluster.kube import Namespace, is_true
@@ -23,6 +25,7 @@ CHART = ROOT / "charts" / "hunyuan-ocr"
 CPU_TRIAL = CHART / "ci" / "cpu-trial-values.yaml"
 PRETENDED_4090_D = (CPU_TRIAL, Path(__file__).with_name("pretended-4090-d.yaml"))
 EMBEDDED = CHART / "ci" / "embedded-values.yaml"
+CALLERS = Path(__file__).with_name("callers-on-nodes.yaml")
 NAME = "hunyuan-ocr"
 SERVER = f"app.kubernetes.io/instance={NAME},app.kubernetes.io/component=server"
 # Two engines that start at once on two cores take this long at the worst.
@@ -60,7 +63,7 @@ class Release:
         return self.namespace.helm("test", NAME, "--logs", "--timeout", "180s")
 
     def _helm(self, verb: str, sets: Mapping[str, object], *options: str) -> str:
-        files = [word for path in self.values for word in ("--values", str(path))]
+        files = [word for path in (CALLERS, *self.values) for word in ("--values", str(path))]
         given = [word for key, value in sets.items() for word in ("--set", f"{key}={value}")]
         words = (verb, NAME, str(CHART), *files, *given, *options)
         return self.namespace.helm(*words, timeout_s=START_S + 10)
@@ -90,10 +93,20 @@ class Release:
         return not ending and sum(is_true(pod, "Ready") for pod in pods) == count == len(pods)
 
     def wait_until_ready(self, count: int) -> float:
-        """Seconds until `ready`."""
+        """Seconds until `ready`, and callers are led to a pod: nodes hear of it a little later."""
         began = time.monotonic()
         self.namespace.wait_for(f"{count} pods ready", lambda: self.ready(count), START_S)
+        if count:
+            self.namespace.wait_for("the Service leads somewhere", self._accepts, 10)
         return time.monotonic() - began
+
+    def _accepts(self) -> bool:
+        parts = urlsplit(self.url)
+        try:
+            with socket.create_connection((parts.hostname or "", parts.port or 0), timeout=2):
+                return True
+        except OSError:
+            return False
 
     def readiness(self, pod: Mapping[str, Any]) -> str:
         """What the pod's /readyz says, whatever its status."""
@@ -103,11 +116,11 @@ class Release:
 
 
 @contextmanager
-def two_replicas(namespace: Namespace) -> Iterator[Release]:
+def two_replicas(namespace: Namespace, sets: Mapping[str, object] = NO_SETS) -> Iterator[Release]:
     """Each pod has its own card, and each node one to spare for what a drained node gives up."""
     release = Release(namespace, PRETENDED_4090_D)
     with cards(n1=2, n2=2):
-        release.install({"replicas": 2})
+        release.install({**sets, "replicas": 2})
         yield release
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from scripts.chart.tools import tool
+from scripts.cluster import local
 from scripts.cluster.cluster import backend
 from scripts.images.images import ENGINES
 from tests.cluster.kube import Cluster, Namespace, joined
@@ -24,14 +26,17 @@ class NotRunning(Exception):
 
 
 @contextmanager
-def running_cluster() -> Iterator[Cluster]:
-    """Two nodes with every image of the project; one that runs already is used and left.
+def running_cluster(programs: Sequence[str] = ()) -> Iterator[Cluster]:
+    """Two nodes with every image of the project, and of `programs`; one that runs already is used
+    and left.
 
-    This process joins the cluster's network meanwhile, so it needs root, as the cluster does.
-    Raises NotRunning.
+    This process joins the cluster's network meanwhile, so it needs root, as the cluster does. That
+    network leads nowhere else: what has to be fetched must be there before. Raises NotRunning.
     """
     built = _command(sys.executable, "scripts/images/images.py", "build", *IMAGES)
     archives = [line.split()[-1] for line in built.splitlines()]
+    prepared = Path(os.environ.get("CLUSTER_CACHE") or ROOT / "absent")
+    archives += map(str, local.program_images(programs, prepared))
     # Before the start: a node then begins with the images, where a running one must unpack them.
     _command(sys.executable, "scripts/cluster/cluster.py", "load", *archives)
     started = "already" not in _command("make", "--silent", "cluster-up", *SHAPE)

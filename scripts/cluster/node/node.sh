@@ -14,7 +14,7 @@ pin_sysctl() { mkdir -p "$STATE/sysctl"; echo "$2" > "$STATE/sysctl/${1//\//.}";
 
 start() { local name=$1; shift; "$@" > "$STATE/log/$name.log" 2>&1 & }
 
-# A daemon that gives up before the API server knows its node.
+# A daemon that gives up before the API server knows its node, or containerd its own plugins.
 start_again() { local name=$1; shift; ( while :; do "$@" || sleep 0.5; done ) > "$STATE/log/$name.log" 2>&1 & }
 
 await() { # SECONDS COMMAND…
@@ -93,7 +93,7 @@ start containerd containerd --config "$STATE/containerd.toml"
 await 30 ctr -a "$STATE/containerd.sock" version
 await 90 api_answers
 [[ -z $CONTROL_PLANE ]] || start_controllers
-start kubelet kubelet --config="$STATE/kubelet.yaml" --kubeconfig="$PKI/$NODE.kubeconfig" \
+start_again kubelet kubelet --config="$STATE/kubelet.yaml" --kubeconfig="$PKI/$NODE.kubeconfig" \
   --hostname-override="$NODE" --node-ip="$ADDRESS" --node-labels="topology.kubernetes.io/zone=zone-$NODE"
 start kube-proxy kube-proxy --config="$STATE/kube-proxy.yaml"
 [[ -z $NETPOL ]] || start_again kube-router kube-router --kubeconfig="$PKI/admin.kubeconfig" \

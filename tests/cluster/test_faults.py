@@ -1,0 +1,30 @@
+"""What callers of two replicas notice of each fault."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.cluster.events import Noticed
+from tests.cluster.faults import FAULTS, Fault, replicas_with_everything
+from tests.cluster.kube import Namespace
+
+pytestmark = pytest.mark.long
+
+# A page that is sent so long after the process was killed was not in its hands.
+_NOTICED_AFTER_S = 2.0
+
+
+def test_nothing_is_lost_but_what_a_killed_process_held(namespace: Namespace) -> None:
+    """One release for all faults, since two real engines take minutes to start."""
+    with replicas_with_everything(namespace) as site:
+        for fault in FAULTS:
+            _judge(fault, fault.noticed(site))
+
+
+def _judge(fault: Fault, noticed: Noticed) -> None:
+    if fault.kind == "graceful":
+        assert not noticed.lost, noticed
+    elif fault.name != "node loss":  # nobody tells callers that a node is gone
+        late = [lost for lost in noticed.lost if lost.sent_s > _NOTICED_AFTER_S]
+        assert not late, noticed
+    assert noticed.totals.answered > noticed.totals.refused, noticed
