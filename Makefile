@@ -35,7 +35,9 @@ run: $(VENV)/.run ## Serve on port 7860 with the embedded CPU engine
 
 .PHONY: test
 test: $(VENV)/.dev lint ## Check style and types, run the unit and API tests
-	$(BIN)/pytest
+	# The longest files first, so that no process is left alone with one.
+	$(BIN)/pytest --numprocesses 3 --dist loadfile -m "not alone" tests/api tests/chart tests/loadtest tests/unit tests/dashboards
+	$(BIN)/pytest -m alone
 
 $(VENV)/.fuzz: requirements/fuzz.txt $(VENV)/.dev
 	$(UV_INSTALL) --require-hashes -r requirements/fuzz.txt
@@ -67,7 +69,18 @@ test-engine: $(VENV)/.dev ## Run the tests against real vLLM; installs it outsid
 	$(LANE) install --version 0.28.0
 	$(LANE) install --version 0.32.0
 	command -v nginx >/dev/null || { apt-get update -qq && apt-get install -y -qq nginx-light; }
+	command -v redis-server >/dev/null || { apt-get update -qq && apt-get install -y -qq redis-server; }
 	$(BIN)/pytest tests/engine
+
+.PHONY: test-rules
+test-rules: $(VENV)/.dev ## Try every alert with Prometheus' own promtool
+	command -v promtool >/dev/null || { apt-get update -qq && apt-get install -y -qq --no-install-recommends prometheus; }
+	$(BIN)/pytest tests/dashboards_promtool
+
+.PHONY: test-gpu
+test-gpu: $(VENV)/.dev ## Run the GPU probe's tests, on a library compiled for them and on a real one where there is a card
+	command -v cc >/dev/null || { apt-get update -qq && apt-get install -y -qq gcc libc6-dev; }
+	$(BIN)/pytest tests/gpu
 
 .PHONY: test-chart
 test-chart: $(VENV)/.dev ## Check the chart with helm-unittest, Helm 3, kubeconform and Pod Security; builds them with Go, once
@@ -101,7 +114,12 @@ push: ## Push the images: make push REGISTRY=registry.example/team
 
 .PHONY: e2e
 e2e: $(VENV)/.dev ## Install the chart on a real cluster and make things happen to it; needs root
-	CLUSTER_CACHE="$(CLUSTER_CACHE)" $(BIN)/pytest tests/cluster
+	CLUSTER_CACHE="$(CLUSTER_CACHE)" $(BIN)/pytest -m "not long" tests/cluster
+
+.PHONY: e2e-long
+e2e-long: $(VENV)/.dev ## The rest of it: scaling, every fault, a heat wave, policies; an hour
+	command -v redis-server >/dev/null || { apt-get update -qq && apt-get install -y -qq redis-server; }
+	CLUSTER_CACHE="$(CLUSTER_CACHE)" $(BIN)/pytest -m long tests/cluster
 
 .PHONY: lint
 lint: $(VENV)/.dev ## Check style, types, layers and generated files
@@ -110,6 +128,7 @@ lint: $(VENV)/.dev ## Check style, types, layers and generated files
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python scripts/generate.py --check
+	$(BIN)/python dashboards/generate.py --check
 	$(BIN)/python scripts/chart/generate.py --check
 
 .PHONY: format
@@ -117,6 +136,7 @@ format: $(VENV)/.dev ## Format the code and write generated files
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 	$(BIN)/python scripts/generate.py
+	$(BIN)/python dashboards/generate.py
 	$(BIN)/python scripts/chart/generate.py
 
 .PHONY: format-chart
@@ -126,6 +146,12 @@ format-chart: $(VENV)/.dev ## Write the chart's schema and README too; builds tw
 .PHONY: figure
 figure: $(VENV)/.dev ## Measure a figure: make figure NAME=cer (without NAME: list them)
 	@$(BIN)/python -m benchmarks $(NAME)
+
+MINUTES ?= 30
+
+.PHONY: soak
+soak: $(VENV)/.dev ## Load with disconnects and engine restarts, and look for leaks: MINUTES=30
+	$(BIN)/python -m benchmarks.soak --minutes $(MINUTES)
 
 LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --no-header
 

@@ -52,6 +52,7 @@ def _engine(options: argparse.Namespace) -> serve.Engine:
         port=options.port,
         max_num_seqs=options.max_num_seqs,
         python_path=_python_path(options),
+        otlp_endpoint=options.otlp_endpoint,
     )
 
 
@@ -162,6 +163,7 @@ def parser() -> argparse.ArgumentParser:
     up.add_argument("--model", type=Path, help="model folder (default: the version's own fixture)")
     up.add_argument("--max-num-seqs", type=int, default=16, help="default: %(default)s")
     up.add_argument("--timeout-s", type=float, default=300.0, help="default: %(default)s")
+    up.add_argument("--otlp-endpoint", metavar="URL", help="where spans go, ending in /v1/traces")
     up.add_argument("--foreground", action="store_true", help="replace this process by the engine")
     return root
 

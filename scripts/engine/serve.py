@@ -61,9 +61,14 @@ CPU_ENVIRONMENT = {
 }
 
 
+# The service's own spans go by HTTP; vLLM's by gRPC unless it is told.
+_OTLP_PROTOCOL = "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL"
+
+
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """One engine to be started. `python_path` holds the folders of plugins, () as shipped."""
+    """One engine to be started. `python_path` holds the folders of plugins, () as shipped; spans go
+    to the OTLP/HTTP collector at `otlp_endpoint`, if any."""
 
     version: str
     environment: Path
@@ -71,6 +76,7 @@ class Engine:
     port: int
     max_num_seqs: int
     python_path: tuple[Path, ...]
+    otlp_endpoint: str | None = None
 
     def command(self) -> list[str]:
         python = str(self.environment / "bin" / "python")
@@ -81,6 +87,7 @@ class Engine:
             "--port", str(self.port),
             "--max-num-seqs", str(self.max_num_seqs),
             *COMMON, *VERSIONED[self.version], *CPU_ONLY,
+            *(("--otlp-traces-endpoint", self.otlp_endpoint) if self.otlp_endpoint else ()),
         ]  # fmt: skip
 
     def variables(self) -> dict[str, str]:
@@ -92,4 +99,5 @@ class Engine:
         }
         path = os.pathsep.join(map(str, self.python_path))
         plugins = {"PYTHONPATH": path} if path else {}
-        return inherited | CPU_ENVIRONMENT | ENVIRONMENT | plugins
+        traces = {_OTLP_PROTOCOL: "http/protobuf"} if self.otlp_endpoint else {}
+        return inherited | CPU_ENVIRONMENT | ENVIRONMENT | plugins | traces

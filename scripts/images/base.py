@@ -6,11 +6,13 @@ is the shell.
 
 from __future__ import annotations
 
+import hashlib
 import shutil
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
+from scripts.cluster.machine import cache
 from scripts.images import buildah
 
 PACKAGES = (
@@ -29,8 +31,16 @@ ACCOUNTS = {
 }
 
 
-def build(name: str, folder: Path) -> None:
-    """Build the base image into the local store; `folder` keeps the downloaded packages."""
+def provide() -> str:
+    """The image's name; it is built where the local store does not have it."""
+    name = f"localhost/python-slim:{hashlib.sha256(Path(__file__).read_bytes()).hexdigest()[:12]}"
+    if not buildah.exists(name):
+        _build(name, cache("images") / "base")
+    return name
+
+
+def _build(name: str, folder: Path) -> None:
+    """`folder` keeps the downloaded packages."""
     root = unpack(PACKAGES, folder)
     _complete(root)
     buildah.build(name, root, Path(__file__).with_name("base.Dockerfile"))

@@ -19,6 +19,7 @@ def build(name: str, context: Path, dockerfile: Path, *options: str) -> None:
 
 
 def exists(name: str) -> bool:
+    require_programs(PACKAGES)
     command = ("buildah", "inspect", "--type", "image", name)
     return subprocess.run(command, capture_output=True, check=False).returncode == 0
 

@@ -27,7 +27,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))  # run as a file, from anywhere
 
-from scripts.cluster.machine import MachineError, cache  # noqa: E402
+from scripts.cluster.machine import MachineError, cache, require_programs  # noqa: E402
 from scripts.engine import install as engine  # noqa: E402
 from scripts.engine import serve  # noqa: E402
 from scripts.images import base, buildah  # noqa: E402
@@ -41,6 +41,7 @@ ENGINES = {
 ENGINE_IMAGE = ROOT / "tests" / "cluster" / "engine-image"
 ENGINE_PACKAGES = ("libnuma1", "libsmartcols1", "util-linux")  # beyond what the base image has
 MODELS = ROOT / "tests" / "fixtures" / "models"
+CARD = ROOT / "tests" / "gpu" / "fake_nvml.c"
 # Where a package index is not reached directly, the caller's environment says how; see pip and uv.
 INDEX_VARIABLES = ("PIP_INDEX_URL", "UV_DEFAULT_INDEX", "PIP_CERT", "SSL_CERT_FILE")
 
@@ -64,7 +65,7 @@ class Image:
 
 
 def _service(tag: str, kind: str) -> Image:
-    inputs = ("pyproject.toml", "README.md", "requirements", "service", ".dockerignore")
+    inputs = ("pyproject.toml", "README.md", "requirements", "service", "loadtest", ".dockerignore")
     return Image(
         f"localhost/hunyuan-ocr:{tag}",
         ROOT,
@@ -80,12 +81,13 @@ def _engine(version: str, model: str) -> Image:
         f"localhost/hunyuan-ocr-engine-cpu:v{version}",
         environment,
         ENGINE_IMAGE / "Dockerfile",
-        (ENGINE_IMAGE, MODELS / model, environment / engine.MARKER),
+        (ENGINE_IMAGE, MODELS / model, environment / engine.MARKER, CARD),
         (
             *("--build-arg", f"VERSION={version}"),
             *("--build-context", f"model={MODELS / model}"),
             *("--build-arg", f"MODEL={model}"),
             *("--build-context", f"packages={CACHE / 'engine' / 'root'}"),
+            *("--build-context", f"card={CACHE / 'card'}"),
             *("--ignorefile", str(ENGINE_IMAGE / "ignore")),
         ),
     )
@@ -110,7 +112,8 @@ def build(name: str) -> Path:
         return archive
     if name in ENGINES:
         base.unpack(ENGINE_PACKAGES, CACHE / "engine")
-    base_name = _base()
+        _compile_card(CACHE / "card")
+    base_name = base.provide()
     options = ["--build-arg", f"BASE={base_name}", *image.options]
     for variable in INDEX_VARIABLES:
         if variable in os.environ:
@@ -125,6 +128,14 @@ def build(name: str) -> Path:
         if old != archive:
             old.unlink()
     return archive
+
+
+def _compile_card(folder: Path) -> None:
+    """A library in place of NVML, whose sensors a test sets."""
+    require_programs({"gcc": "gcc", "/usr/include/stdio.h": "libc6-dev"})
+    folder.mkdir(parents=True, exist_ok=True)
+    library = str(folder / "libnvidia-ml.so.1")
+    subprocess.run(("gcc", "-shared", "-fPIC", "-O1", "-o", library, str(CARD)), check=True)
 
 
 def push(registry: str, names: Iterable[str]) -> None:
@@ -142,14 +153,6 @@ def push(registry: str, names: Iterable[str]) -> None:
 def pushed(image: Image) -> str:
     """Name and tag in a registry: hunyuan-ocr:dev-slim becomes hunyuan-ocr:0.1.0-slim."""
     return image.name.removeprefix("localhost/").replace(":dev", f":{VERSION}")
-
-
-def _base() -> str:
-    text = Path(base.__file__).read_bytes()
-    name = f"localhost/python-slim:{hashlib.sha256(text).hexdigest()[:12]}"
-    if not buildah.exists(name):
-        base.build(name, CACHE / "base")
-    return name
 
 
 def _revision() -> str:
