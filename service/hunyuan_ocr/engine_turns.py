@@ -101,9 +101,12 @@ class EngineTurns:
 
     def check(self) -> None:
         """Raise what every page is refused with now."""
+        self._check_engine()
+        self._guard.check()
+
+    def _check_engine(self) -> None:
         if refusal := self._engine.refusal():
             raise refusal.for_caller()
-        self._guard.check()
 
     def price(self, task: TaskRequest, page: PageSize, options: PrepareOptions) -> Price:
         """What a page costs that is prepared in this way, told by its size."""
@@ -221,6 +224,9 @@ class EngineTurns:
 
         `so_far`: the work done until now; None where that tells nothing of the engine.
         """
+        # An engine that is known to be down is a better reason than the breaker that its broken
+        # answers opened.
+        self._check_engine()
         async with self._guard.turn(ticket) as turn:
             try:
                 yield turn

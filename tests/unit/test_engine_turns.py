@@ -6,6 +6,8 @@ from collections.abc import AsyncGenerator
 from random import Random
 from typing import cast
 
+import pytest
+
 from hunyuan_ocr.documents.document import ImageEncoding, PreparedImage
 from hunyuan_ocr.engine_turns import EngineTurns
 from hunyuan_ocr.engines.base import (
@@ -18,6 +20,7 @@ from hunyuan_ocr.engines.base import (
     TextDelta,
     TokenUsage,
 )
+from hunyuan_ocr.errors import EngineUnavailable, Unavailable
 from hunyuan_ocr.recognise import Recognition
 from hunyuan_ocr.tasks.catalogue import Task
 from hunyuan_ocr.tasks.prompts import TaskRequest
@@ -49,6 +52,10 @@ class Scripted:
     def __init__(self, site: Site) -> None:
         self._site = site
         self.ends: list[FinishReason] = []
+        self.down: Unavailable | None = None
+
+    def refusal(self) -> Unavailable | None:
+        return self.down
 
     async def stream(self, _: EngineRequest) -> AsyncGenerator[EngineEvent]:
         self._site.now += 1.0
@@ -56,8 +63,7 @@ class Scripted:
         yield Finished(self.ends.pop(0), TokenUsage(10, 100))
 
 
-async def test_what_is_read_twice_says_nothing_of_the_engine() -> None:
-    site, metrics = Site(), Metrics("test")
+def turns_of(site: Site, engine: Scripted, metrics: Metrics) -> tuple[EngineTurns, EngineGuard]:
     guard = EngineGuard(
         BreakerOptions(),
         LatencyTrip(LatencyOptions()),
@@ -66,8 +72,29 @@ async def test_what_is_read_twice_says_nothing_of_the_engine() -> None:
         clock=site.clock,
         rng=Random(1),
     )
+    return EngineTurns(cast(Engine, engine), site.control, guard, metrics), guard
+
+
+async def test_a_page_that_waited_hears_that_the_engine_is_down_and_not_of_the_breaker() -> None:
+    site, metrics = Site(), Metrics("test")
     engine = Scripted(site)
-    turns = EngineTurns(cast(Engine, engine), site.control, guard, metrics)
+    turns, guard = turns_of(site, engine, metrics)
+    usage = RequestUsage(metrics.pages)
+    async with (
+        site.control.admit(site.asked()) as (ticket,),
+        site.control.turn(ticket),
+        site.control.engine(ticket),
+    ):
+        engine.down = EngineUnavailable("it is gone")
+        guard.open("its answers broke off")
+        with pytest.raises(EngineUnavailable):
+            await turns.read(ticket, usage, TaskRequest(task=Task.TEXT), "r", IMAGE, None)
+
+
+async def test_what_is_read_twice_says_nothing_of_the_engine() -> None:
+    site, metrics = Site(), Metrics("test")
+    engine = Scripted(site)
+    turns, guard = turns_of(site, engine, metrics)
     usage = RequestUsage(metrics.pages)
 
     async def read(*ends: FinishReason) -> Recognition:
