@@ -29,7 +29,9 @@ class TestAsShipped:
 
     async def test_it_is_never_cleared_for_want_of_company(self, leaking_engine: Engine) -> None:
         async with connect(leaking_engine.url) as client:
-            assert (await client.isolation(concurrency=2)).verdict != "isolated"
+            for _ in range(5):
+                report = await client.isolation(concurrency=2)
+                assert report.verdict != "isolated", report
 
 
 class TestPatched:

@@ -15,7 +15,7 @@ from hunyuan_ocr.engines.isolation import (
     CodedPage,
     IsolationReport,
     check_isolation,
-    prefills_shared,
+    prefills_together,
 )
 from tests.engine.papers import PROMPT, chat
 
@@ -25,7 +25,7 @@ MAX_TOKENS = 96  # three codes and some; an answer that goes on has lost its pag
 
 @dataclass(slots=True)
 class Client:
-    """`read` and `shared_step` as the self-test wants them, for one engine."""
+    """`read` and `encoded_together` as the self-test wants them, for one engine."""
 
     http: aiohttp.ClientSession
     prompt_tokens: list[int] = field(default_factory=list)
@@ -50,11 +50,11 @@ class Client:
         self.prompt_tokens.append(int(answer["usage"]["prompt_tokens"]))
         return str(answer["choices"][0]["message"]["content"])
 
-    async def shared_step(self) -> bool | None:
+    async def encoded_together(self) -> int:
         async with self.http.get("/metrics") as response:
             before, self.scraped = self.scraped, await response.text()
         tokens, self.prompt_tokens = self.prompt_tokens, []
-        return prefills_shared(before, self.scraped, tokens) if before else None
+        return prefills_together(before, self.scraped, tokens) if before else 0
 
     async def healthy(self) -> bool:
         try:
@@ -65,7 +65,11 @@ class Client:
 
     async def isolation(self, concurrency: int = 8) -> IsolationReport:
         return await check_isolation(
-            self.read, self.shared_step, random.Random(), time.monotonic, concurrency=concurrency
+            self.read,
+            self.encoded_together,
+            random.Random(),
+            time.monotonic,
+            concurrency=concurrency,
         )
 
 

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from hunyuan_ocr.engines.isolation import (
+    ENCODED_TOGETHER,
     MIN_DISTANCE,
     CodedPage,
     IsolationReport,
@@ -21,7 +22,7 @@ from hunyuan_ocr.engines.isolation import (
     contains,
     distance,
     new_pages,
-    prefills_shared,
+    prefills_together,
 )
 
 seeds = st.integers(0, 2**32)
@@ -53,26 +54,34 @@ def nearsighted(batch: Sequence[CodedPage], place: int) -> str:
     return "\n".join("7" + code[1:] for code in batch[place].codes)
 
 
-async def always() -> bool | None:
-    return True
+async def many() -> int:
+    return ENCODED_TOGETHER
 
 
-async def never() -> bool | None:
-    return False
+async def none() -> int:
+    return 0
 
 
-async def unknown() -> bool | None:
-    return None
+def one_a_round(rounds: int) -> Callable[[], Awaitable[int]]:
+    """In each of the first rounds two images share a step, later none do."""
+    asked = 0
+
+    async def encoded_together() -> int:
+        nonlocal asked
+        asked += 1
+        return int(asked % 2 == 0 and asked <= 2 * rounds)
+
+    return encoded_together
 
 
 async def examine(
     answer: Callable[[Sequence[CodedPage], int], str],
     seed: int = 1,
-    shared: Callable[[], Awaitable[bool | None]] = always,
+    together: Callable[[], Awaitable[int]] = many,
     concurrency: int = 8,
 ) -> IsolationReport:
     return await check_isolation(
-        Engine(answer).read, shared, random.Random(seed), ticking(), concurrency=concurrency
+        Engine(answer).read, together, random.Random(seed), ticking(), concurrency=concurrency
     )
 
 
@@ -139,13 +148,19 @@ async def test_a_code_of_an_earlier_round_is_a_leak_too() -> None:
     assert (await examine(stale)).verdict == "leaking"
 
 
-@pytest.mark.parametrize("shared", [never, unknown])
-async def test_without_proof_of_a_shared_step_nothing_is_shown(
-    shared: Callable[[], Awaitable[bool | None]],
+@pytest.mark.parametrize("together", [none, one_a_round(ENCODED_TOGETHER - 1)])
+async def test_without_enough_images_in_shared_steps_nothing_is_shown(
+    together: Callable[[], Awaitable[int]],
 ) -> None:
-    report = await examine(honest, shared=shared)
+    report = await examine(honest, together=together, concurrency=2)
     assert report.verdict == "inconclusive"
     assert report.seconds < 20
+
+
+async def test_few_images_a_round_are_added_up() -> None:
+    report = await examine(honest, together=one_a_round(ENCODED_TOGETHER))
+    assert report.verdict == "isolated"
+    assert report.pages == 8 * ENCODED_TOGETHER
 
 
 async def test_a_model_that_reads_nothing_is_called_unreadable() -> None:
@@ -169,7 +184,7 @@ async def test_a_failing_engine_ends_the_test_with_its_own_error() -> None:
         return ""
 
     with pytest.raises(ConnectionResetError, match="engine is gone"):
-        await check_isolation(read, always, random.Random(3), lambda: 0.0, concurrency=8)
+        await check_isolation(read, many, random.Random(3), lambda: 0.0, concurrency=8)
 
 
 @given(seed=seeds)
@@ -190,7 +205,7 @@ def test_a_code_is_found_within_a_line_and_with_one_character_wrong() -> None:
     assert not contains("1234 5678", "12345678")
 
 
-# --- was a step shared? --------------------------------------------------------------------------
+# --- how many shared a step? ----------------------------------------------------------------------
 
 BOUNDS = (1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096)
 
@@ -214,30 +229,31 @@ def scrape(steps: Sequence[int]) -> str:
 EARLIER = [70, 1, 1, 140, 2]
 
 
-def shared(steps: Sequence[int], pages: Sequence[int]) -> bool:
-    return prefills_shared(scrape(EARLIER), scrape([*EARLIER, *steps]), pages)
+def together(steps: Sequence[int], pages: Sequence[int]) -> int:
+    return prefills_together(scrape(EARLIER), scrape([*EARLIER, *steps]), pages)
 
 
 def test_pages_prefilled_together_share_a_step() -> None:
-    assert shared([101, 61 + 49 + 1, 3, 3, 3], [101, 61, 49])
+    assert together([101, 61 + 49 + 1, 3, 3, 3], [101, 61, 49]) == 1
+    assert together([101 + 61 + 49, 3, 3, 3], [101, 61, 49]) == 2
 
 
 def test_pages_prefilled_one_by_one_do_not() -> None:
-    assert not shared([101, 1, 62, 2, 51, 3, 3], [101, 61, 49])
+    assert not together([101, 1, 62, 2, 51, 3, 3], [101, 61, 49])
 
 
 def test_other_callers_hide_a_shared_step_but_never_feign_one() -> None:
-    assert not shared([101, 110, 700], [101, 61, 49])
-    assert not shared([101, 700, 61, 49], [101, 61, 49])
+    assert not together([101, 110, 700], [101, 61, 49])
+    assert not together([101, 700, 61, 49], [101, 61, 49])
 
 
 @pytest.mark.parametrize("metrics", ["", "vllm:num_requests_running 1.0\n", scrape([])])
 def test_an_engine_without_the_histogram_or_restarted_shows_nothing(metrics: str) -> None:
-    assert not prefills_shared(scrape(EARLIER), metrics, [101, 61, 49])
+    assert not prefills_together(scrape(EARLIER), metrics, [101, 61, 49])
 
 
 def test_one_page_shares_with_nobody() -> None:
-    assert not shared([101, 1, 1], [101])
+    assert not together([101, 1, 1], [101])
 
 
 @given(
@@ -246,10 +262,9 @@ def test_one_page_shares_with_nobody() -> None:
     ),
     decodes=st.lists(st.integers(1, 16), max_size=20),
 )
-def test_a_step_is_called_shared_only_if_it_was(
+def test_no_more_are_said_to_have_shared_a_step_than_did(
     batches: list[list[int]], decodes: list[int]
 ) -> None:
     steps = [sum(batch) for batch in batches] + decodes
     pages = [page for batch in batches for page in batch]
-    if shared(steps, pages):
-        assert max(map(len, batches)) > 1
+    assert together(steps, pages) <= sum(len(batch) - 1 for batch in batches)

@@ -40,7 +40,7 @@ from hunyuan_ocr.engines.isolation import (
     CodedPage,
     IsolationReport,
     check_isolation,
-    prefills_shared,
+    prefills_together,
 )
 from hunyuan_ocr.engines.visual_tokens import ASPECT_MAX, SIDE, PixelBounds, pixels_within
 from hunyuan_ocr.engines.vllm_http import VllmHttp, refused
@@ -304,17 +304,17 @@ class VllmEngine:
                     prompt_tokens.append(event.usage.prompt)
             return text
 
-        async def shared_step() -> bool:
+        async def encoded_together() -> int:
             nonlocal scraped
             before, scraped = scraped, await self.http.get("/metrics")
             tokens = prompt_tokens.copy()
             prompt_tokens.clear()
-            return prefills_shared(
+            return prefills_together(
                 before, scraped, tokens, step_budget_tokens=self._options.encoder_tokens
             )
 
         return await check_isolation(
-            read, shared_step, self._rng, self._clock, concurrency=self._pages_together
+            read, encoded_together, self._rng, self._clock, concurrency=self._pages_together
         )
 
     @property

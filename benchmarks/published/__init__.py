@@ -1,0 +1,1 @@
+"""The published tables of HunyuanOCR's speed, redone with weights of its shape."""
