@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pydantic import TypeAdapter
-from rich.table import Table
 
 from loadtest.commands import CONSOLE, CannotBegin, Setup, experiment, target
-from loadtest.engine_table import COLUMNS, markdown, rows
+from loadtest.engine_table import markdown
 from loadtest.engines import (
     Cell,
     Outing,
@@ -51,12 +50,11 @@ def run_engines(setup: Setup, plan: EnginePlan, folder: Path) -> None:
     try:
         asyncio.run(_all(setup, plan, folder, outings))
     finally:
+        table = markdown(outings)
         (folder / "engines.json").write_bytes(_OUTINGS.dump_json(outings, indent=1))
-        (folder / "engines.md").write_text(markdown(outings))
-        table = Table(*COLUMNS)
-        for cells in rows(outings):
-            table.add_row(*cells)
-        CONSOLE.print(table)
+        (folder / "engines.md").write_text(table)
+        # Rich's own tables cut off the columns that a console has no room for.
+        CONSOLE.print(table, markup=False, highlight=False, soft_wrap=True)
 
 
 async def _all(setup: Setup, plan: EnginePlan, folder: Path, outings: list[Outing]) -> None:

@@ -40,8 +40,12 @@ def rows(outings: Sequence[Outing]) -> Iterator[list[str]]:
 
 
 def markdown(outings: Sequence[Outing]) -> str:
-    lines = [COLUMNS, ["---"] * len(COLUMNS), *rows(outings)]
-    return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
+    """Aligned, to be read as it is too."""
+    lines = [list(COLUMNS), *rows(outings)]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    lines.insert(1, ["-" * width for width in widths])
+    padded = [map(str.ljust, cells, widths) for cells in lines]
+    return "".join(f"| {' | '.join(cells)} |\n" for cells in padded)
 
 
 def _told(sum_up: Callable[[list[float]], float], values: Iterable[float], form: str) -> str:

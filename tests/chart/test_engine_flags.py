@@ -110,3 +110,17 @@ def test_the_chart_prices_a_square_page_as_vllm_does(render: Render, side: int) 
         render("rtx-4090-d", {"profiles": {"rtx-4090-d": profile}})
     tokens = PixelBounds(1024, side * side).tokens(side, side)
     assert f"takes {tokens} tokens" in str(error.value)
+
+
+@pytest.mark.parametrize("address", ["http://collector:4318", "http://collector:4318/"])
+def test_vllms_spans_go_where_the_sidecars_go(render: Render, address: str) -> None:
+    changes = {"sidecar": {"settings": {"OTLP_ENDPOINT": address}}}
+    traced = render("rtx-4090-d", changes)
+    assert vllm_flags(traced)["--otlp-traces-endpoint"] == ["http://collector:4318/v1/traces"]
+    # Or else vLLM speaks gRPC to a port that answers HTTP.
+    variables = environment(parts(traced)["vllm"])
+    assert variables["OTEL_EXPORTER_OTLP_TRACES_PROTOCOL"] == "http/protobuf"
+    silent = changes | {"engine": {"traces": False}}
+    for untraced in (render("rtx-4090-d"), render("rtx-4090-d", silent)):
+        assert "--otlp-traces-endpoint" not in vllm_flags(untraced)
+        assert "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL" not in environment(parts(untraced)["vllm"])

@@ -60,9 +60,20 @@
 - -cc.cudagraph_mode=NONE
 {{- end }}
 {{- end }}
+{{- with include "hunyuan-ocr.engineTraces" . }}
+- --otlp-traces-endpoint
+- {{ . | quote }}
+{{- end }}
 {{- range concat ($p.extraArgs | default list) .Values.engine.extraArgs }}
 - {{ . | quote }}
 {{- end }}
+{{- end }}
+
+{{/* Where vLLM's spans go: to the sidecar's collector, below the sidecar's spans. Empty: nowhere. */}}
+{{- define "hunyuan-ocr.engineTraces" -}}
+{{- with .Values.sidecar.settings.OTLP_ENDPOINT -}}
+{{- if $.Values.engine.traces }}{{ trimSuffix "/" . }}/v1/traces{{ end -}}
+{{- end -}}
 {{- end }}
 
 {{/* Two pods at 0.9 on one card would die at start: the share is divided, rounded down. */}}
@@ -105,6 +116,10 @@
 {{- /* The second model runner cannot run the native model, which ends with 0.28. */}}
 {{- if semverCompare "<0.29.0" .Values.engine.version }}
 - {name: VLLM_USE_V2_MODEL_RUNNER, value: "0"}
+{{- end }}
+{{- if include "hunyuan-ocr.engineTraces" . }}
+- {name: OTEL_EXPORTER_OTLP_TRACES_PROTOCOL, value: http/protobuf}
+- {name: OTEL_SERVICE_NAME, value: vllm}
 {{- end }}
 {{- if ne (include "hunyuan-ocr.device" .) "cuda" }}
 - {name: HYOCR_GPU_PROBE, value: none}
