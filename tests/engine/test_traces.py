@@ -1,4 +1,4 @@
-"""One trace from a caller's request down to vLLM's own spans."""
+"""One trace from a caller's request down to vLLM's own spans, through a real collector."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from PIL import Image
 
 from tests.api.otlp import Collector, attributes, collector
 from tests.engine.conftest import running
+from tests.engine.otelcol import otelcol
 from tests.engine.papers import invoices
 from tests.engine.sidecar import sidecar
 
@@ -20,11 +21,11 @@ def test_a_page_of_a_pdf_is_one_trace_down_to_vllm(tmp_path: Path) -> None:
     (paper,) = invoices(1, seed=5)
     document = BytesIO()
     Image.open(BytesIO(paper.png)).convert("RGB").save(document, "PDF")
-    with collector() as spans:
-        otlp = ("--otlp-endpoint", f"{spans.url}/v1/traces")
+    with collector() as spans, otelcol(tmp_path, spans.url) as otlp_url:
+        otlp = ("--otlp-endpoint", f"{otlp_url}/v1/traces")
         with (
             running("0.28.0", 8133, *otlp) as engine,
-            sidecar(tmp_path, engine.url, otlp_endpoint=spans.url) as service,
+            sidecar(tmp_path, engine.url, otlp_endpoint=otlp_url) as service,
             service.client(traceparent=f"00-{TRACE_ID}-{'2' * 16}-01") as client,
         ):
             headers = {"Content-Type": "application/pdf"}
