@@ -14,7 +14,7 @@ Series = dict[str, tuple[str, set[str]]]
 
 # What Prometheus adds to what it reads from a pod.
 TARGET = {"namespace", "job", "instance", "pod", "endpoint"}
-VLLM = ("vllm-0.32",)
+VLLM = ("vllm-0.28", "vllm-0.32")
 OUTSIDE = ("dcgm-exporter-4.8", "kube-state-metrics-2", "cadvisor", "prometheus")
 
 
