@@ -5,8 +5,6 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
-import httpx
-
 from dashboards import scrape
 from hunyuan_ocr.engines.isolation import new_pages
 from tests.engine.conftest import Engine
@@ -19,5 +17,6 @@ async def test_the_list_is_that_of_the_engine(native_engine: Engine) -> None:
     (page,) = new_pages(1, random.Random(1), [])
     async with connect(native_engine.url) as client:
         await client.read(page)
-    found = scrape.listed(httpx.get(f"{native_engine.url}/metrics").text)
+        async with client.http.get("/metrics") as response:
+            found = scrape.listed(await response.text())
     assert not set(GOLDEN.read_text("utf-8").splitlines()) - set(found)
