@@ -46,6 +46,7 @@ def alerting_rules(matchers: tuple[str, ...], namespace: tuple[str, ...]) -> lis
         *_of_capacity(Scope(matchers, "5m"), namespace),
         *_of_the_engine(Scope(matchers, "15m")),
         *_of_the_gpu(Scope(matchers, "5m")),
+        _records_lost(Scope(matchers, "15m")),
     ]
 
 
@@ -217,3 +218,16 @@ def _of_the_gpu(scope: Scope) -> list[Rule]:
             "is lowered to be careful, and heat would not be seen.",
         ),
     ]
+
+
+def _records_lost(scope: Scope) -> Rule:
+    lost = scope.series("hunyuan_ocr_usage_records_lost_total")
+    return _alert(
+        "HunyuanOcrUsageRecordsLost",
+        f"increase({lost}[15m]) > 0",
+        "",
+        "ticket",
+        "Usage is not recorded ({{ $labels.instance }})",
+        "{{ $value | humanize }} usage records of {{ $labels.pod }} {{ $labels.instance }} were "
+        "not written within 15 minutes: requests are served that nobody will be charged for.",
+    )

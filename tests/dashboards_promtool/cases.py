@@ -288,4 +288,18 @@ CASES = [
         True,
         at=30,
     ),
+    Case(
+        "HunyuanOcrUsageRecordsLost",
+        "one is lost",
+        {of_pod("hunyuan_ocr_usage_records_lost_total"): "0x30 1x60"},
+        True,
+        at=35,
+    ),
+    Case(
+        "HunyuanOcrUsageRecordsLost",
+        "one was lost an hour ago",
+        {of_pod("hunyuan_ocr_usage_records_lost_total"): "0x10 1x80"},
+        False,
+        at=75,
+    ),
 ]

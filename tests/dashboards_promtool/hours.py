@@ -66,6 +66,7 @@ def service(minutes: int = MINUTES, slo_s: float = 2) -> Table:
         **breaker("closed"),
         of_pod("hunyuan_ocr_gpu_limit_factor_ratio"): 1,
         of_pod("hunyuan_ocr_gpu_telemetry_stale"): 0,
+        of_pod("hunyuan_ocr_usage_records_lost_total"): 0,
         **{of_pod("hunyuan_ocr_ready", pod=pod): 1 for pod in range(len(PODS))},
         **autoscaler(wanted=1),
     }
