@@ -166,7 +166,7 @@ TROUBLE_TILES = Row(
 )
 
 _LATENESS = BOARD.series("hunyuan_ocr_service_ratio_bucket")
-_CODES = 'code=~"breaker_open|engine_unavailable|engine_starting|engine_rejected"'
+_CODES = "breaker_open|engine_unavailable|engine_starting|engine_rejected"
 BREAKER_CLOSELY = Row(
     "Breaker",
     (
@@ -181,9 +181,13 @@ BREAKER_CLOSELY = Row(
         ),
         lines(
             "Errors that the engine makes",
-            "By code; a single page that failed counts as a page and as a request.",
+            "By code, of requests, and of pages, which may stand in documents that were answered.",
             "ops",
-            (BOARD.rate("hunyuan_ocr_errors_total", _CODES, by=("code",)), "{{code}}"),
+            (BOARD.rate("hunyuan_ocr_errors_total", f'code=~"{_CODES}"', by=("code",)), "{{code}}"),
+            (
+                BOARD.rate("hunyuan_ocr_pages_total", f'outcome=~"{_CODES}"', by=("outcome",)),
+                "page: {{outcome}}",
+            ),
         ),
         lines(
             "Engine dead or hung",

@@ -2,8 +2,8 @@
 
 Availability: of the requests that were answered, refused for want of capacity or failed, those
 that were not refused and did not fail. A caller's own mistakes and quotas count neither way, nor do
-those who left. Statuses are of requests; `hunyuan_ocr_errors_total` counts a page's failure beside
-its request's, so it only says here how many of the 429 were quotas, which never concern a page.
+those who left. Requests are what is counted: a document that was answered is good, also where pages
+of it failed. `hunyuan_ocr_errors_total` says how many of the 429 were quotas.
 
 Latency: of the interactive requests that succeeded, those that did within the time that the
 service itself is set to.

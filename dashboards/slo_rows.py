@@ -147,6 +147,7 @@ BUDGET = Row(
 _REFUSED = BOARD.rate(
     "hunyuan_ocr_offered_engine_seconds_total", 'outcome!="admitted"', by=("outcome",)
 )
+_PAGES_FAILED = BOARD.rate("hunyuan_ocr_pages_total", 'outcome!="ok"', by=("outcome",))
 SLO_AND_ERRORS = Row(
     "SLO and errors",
     (
@@ -172,10 +173,11 @@ SLO_AND_ERRORS = Row(
         ),
         lines(
             "Errors by code",
-            "Problems by their code: a single page that failed counts as a page and as a "
-            "request. README.md says what each code means.",
+            "Requests answered with a problem, by its code, and pages that failed, most of them in "
+            "documents that were answered. README.md says what each code means.",
             "ops",
             (f"{BOARD.rate('hunyuan_ocr_errors_total', by=('code',))} > 0", "{{code}}"),
+            (f"{_PAGES_FAILED} > 0", "page: {{outcome}}"),
             width=8,
         ),
         lines(

@@ -224,7 +224,6 @@ class Pipeline:
     def _count(self, admitted: _Admitted, result: PageResult) -> None:
         usage, task = admitted.stages.usage, admitted.request.task.task
         if result.error:
-            self._metrics.requests.errors.labels(result.error.code).inc()
             usage.page_failed(task, result.engine, result.error.code)
         else:
             pixels = result.width * result.height

@@ -139,6 +139,17 @@ def test_what_is_turned_away(server: Server, client: httpx.Client) -> None:
     assert 'count{class="none",method="POST",route="/v1/ocr",status="401"} 1.0' in text
 
 
+def test_a_page_that_fails_is_one_error_and_one_page(server: Server, client: httpx.Client) -> None:
+    def counted() -> tuple[float, float]:
+        pages = server.metric("hunyuan_ocr_pages_total")
+        return server.metric("hunyuan_ocr_errors_total"), pages
+
+    errors, pages = counted()
+    answer = client.post("/v1/ocr", content=png_bytes()[:200], headers=PNG)
+    assert answer.json()["code"] == "image_corrupt"
+    assert counted() == (errors + 1, pages + 1)
+
+
 def test_a_client_that_leaves_pays_for_what_the_engine_did(
     server: Server, engine: StandIn, client: httpx.Client
 ) -> None:

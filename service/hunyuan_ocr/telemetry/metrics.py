@@ -77,7 +77,7 @@ class RequestMetrics:
         slo.labels(str(float(slo_interactive_s))).set(slo_interactive_s)
         self.errors = Counter(
             "hunyuan_ocr_errors_total",
-            "Requests and pages answered with a problem, by its code.",
+            "Requests answered with a problem, by its code.",
             ["code"],
             registry=registry,
         )
@@ -117,7 +117,7 @@ class PageMetrics:
         )
         self.outcomes = Counter(
             "hunyuan_ocr_pages_total",
-            "Pages finished.",
+            "Pages finished; `outcome` is ok or the code of what a page failed with.",
             ["task", "engine", "outcome"],
             registry=registry,
         )
