@@ -10,13 +10,13 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from tests.cluster.kube import Cluster
 from tests.cluster.nodes import uncordoned_afterwards
 from tests.cluster.release import Release
 from tests.cluster.running import ROOT
-from tests.cluster.steady import Outcome, Totals
+from tests.cluster.steady import Noted, Outcome, Totals
 
 # What one engine does while another starts on the same cores.
 RATE_PER_S = 1.0
@@ -26,17 +26,10 @@ _CALM_S = 5.0
 _ANSWERS_WITHIN_S = 130.0
 
 
-@dataclass(slots=True)
-class Load:
-    """What came of a steady load; filled when it ends."""
-
-    outcomes: list[Outcome] = field(default_factory=list)
-
-
 @contextmanager
-def steady_load(url: str, rate_per_s: float = RATE_PER_S) -> Iterator[Load]:
-    """Send pages while inside; the outcomes are there afterwards."""
-    load = Load()
+def steady_load(url: str, rate_per_s: float = RATE_PER_S) -> Iterator[Noted]:
+    """Send pages while inside; what came of them is there afterwards."""
+    load = Noted()
     words = [sys.executable, "-m", "tests.cluster.steady", url, "--rate", str(rate_per_s)]
     with subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
         try:
@@ -46,7 +39,9 @@ def steady_load(url: str, rate_per_s: float = RATE_PER_S) -> Iterator[Load]:
         finally:
             process.send_signal(signal.SIGINT)
             said, _ = process.communicate(timeout=_ANSWERS_WITHIN_S)
-    load.outcomes = [Outcome(**outcome) for outcome in json.loads(said)]
+    noted = json.loads(said)
+    load.outcomes = [Outcome(**outcome) for outcome in noted["outcomes"]]
+    load.asked_to_leave = noted["asked_to_leave"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +77,7 @@ def noticed(event: str, release: Release, happen: Callable[[], None], replicas: 
         event,
         Totals.of(load.outcomes),
         round(recovery_s, 1),
-        sum(outcome.closed for outcome in load.outcomes),
+        load.asked_to_leave,
         tuple(
             Lost(
                 round(outcome.sent_at - began_at, 1),

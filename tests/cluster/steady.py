@@ -2,7 +2,7 @@
 
 Runs as a process of its own, in a namespace from which the service's address can be reached:
 `python -m tests.cluster.steady URL --rate 2`. Ends at SIGTERM or SIGINT, after the answers to
-everything sent are in, and prints its outcomes as one JSON array.
+everything sent are in, and prints what it noted as one JSON object.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ import signal
 import sys
 import time
 from collections.abc import Sequence
-from contextlib import AsyncExitStack
-from dataclasses import asdict, dataclass
+from contextlib import AsyncExitStack, suppress
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 import aiohttp
@@ -29,6 +29,10 @@ from tests.engine.papers import Paper, invoices
 ERROR_RATE_MAX = 0.2
 _PAPERS = 64
 _CALLERS = 8
+# They ask for next to nothing, but each has a connection at all times: so many that some hold one
+# to every pod.
+_LISTENERS = 16
+_LISTEN_EVERY_S = 2.0
 # Refusals that tell a caller to come back; any other failure has lost the page.
 _COME_BACK = (429, 503)
 _TIMEOUT = aiohttp.ClientTimeout(total=120, sock_connect=5)
@@ -40,15 +44,21 @@ Kind = Literal["answered", "refused", "lost"]
 class Outcome:
     """What came of one request; `sent_at` and `done_at` are Unix seconds.
 
-    `detail` is the problem's code, or why the page is lost. `closed` tells that the service asked
-    the caller to leave this connection.
+    `detail` is the problem's code, or why the page is lost.
     """
 
     sent_at: float
     done_at: float
     kind: Kind
     detail: str = ""
-    closed: bool = False
+
+
+@dataclass(slots=True)
+class Noted:
+    """`asked_to_leave` counts answers to listeners that end their connection."""
+
+    outcomes: list[Outcome] = field(default_factory=list)
+    asked_to_leave: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,17 +94,25 @@ def judged(paper: Paper, status: int, headers: Any, body: bytes) -> tuple[Kind, 
 
 async def _send(http: aiohttp.ClientSession, url: str, paper: Paper) -> Outcome:
     sent_at = time.time()
-    closed = False
     try:
         async with http.post(
             url, data=paper.png, headers={"Content-Type": "image/png"}
         ) as response:
             body = await response.read()
-            closed = response.headers.get("Connection", "").lower() == "close"
             kind, detail = judged(paper, response.status, response.headers, body)
     except (aiohttp.ClientError, TimeoutError) as error:
         kind, detail = "lost", f"{type(error).__name__}: {error}"
-    return Outcome(sent_at, time.time(), kind, detail, closed)
+    return Outcome(sent_at, time.time(), kind, detail)
+
+
+async def _listen(http: aiohttp.ClientSession, url: str, noted: Noted) -> None:
+    """Hold a connection for ever; who is asked to leave takes a new one."""
+    while True:
+        with suppress(aiohttp.ClientError, TimeoutError):  # pages tell what gets no answer
+            async with http.get(url) as response:
+                await response.read()
+                noted.asked_to_leave += response.headers.get("Connection", "").lower() == "close"
+        await asyncio.sleep(_LISTEN_EVERY_S)
 
 
 def _caller() -> aiohttp.ClientSession:
@@ -102,20 +120,24 @@ def _caller() -> aiohttp.ClientSession:
     return aiohttp.ClientSession(timeout=_TIMEOUT, connector=connector)
 
 
-async def send_steadily(url: str, rate_per_s: float, stop: asyncio.Event) -> list[Outcome]:
+async def send_steadily(url: str, rate_per_s: float, stop: asyncio.Event) -> Noted:
     """Send pages at random times, `rate_per_s` on average, until `stop`; wait for the answers.
 
-    Several callers take turns, each with connections of its own that it keeps alive: so some of
-    them hold a connection to each pod, as the services that call do.
+    Several callers take turns, each with connections of its own that it keeps alive, as the
+    services that call do. Beside them listeners hold theirs.
     """
     rng = random.Random(time.time_ns())
     papers = list(invoices(_PAPERS, seed=rng.randrange(10**6)))
-    outcomes: list[Outcome] = []
+    noted = Noted()
     async with AsyncExitStack() as stack, asyncio.TaskGroup() as group:
         callers = [await stack.enter_async_context(_caller()) for _ in range(_CALLERS)]
+        listeners = [await stack.enter_async_context(_caller()) for _ in range(_LISTENERS)]
+        listening = [
+            group.create_task(_listen(http, f"{url}/v1/options", noted)) for http in listeners
+        ]
 
         async def send(paper: Paper) -> None:
-            outcomes.append(await _send(rng.choice(callers), url + "/ocr", paper))
+            noted.outcomes.append(await _send(rng.choice(callers), url + "/ocr", paper))
 
         while not stop.is_set():
             group.create_task(send(rng.choice(papers)))
@@ -124,10 +146,13 @@ async def send_steadily(url: str, rate_per_s: float, stop: asyncio.Event) -> lis
                     await stop.wait()
             except TimeoutError:
                 continue
-    return sorted(outcomes, key=lambda outcome: outcome.sent_at)
+        for task in listening:
+            task.cancel()
+    noted.outcomes.sort(key=lambda outcome: outcome.sent_at)
+    return noted
 
 
-async def _until_signal(url: str, rate_per_s: float) -> list[Outcome]:
+async def _until_signal(url: str, rate_per_s: float) -> Noted:
     stop = asyncio.Event()
     for signum in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(signum, stop.set)
@@ -139,8 +164,8 @@ def main() -> None:
     parser.add_argument("url", help="the service, for example http://10.96.1.2:7860")
     parser.add_argument("--rate", type=float, default=2.0, help="pages per second")
     given = parser.parse_args()
-    outcomes = asyncio.run(_until_signal(given.url, given.rate))
-    json.dump([asdict(outcome) for outcome in outcomes], sys.stdout)
+    noted = asyncio.run(_until_signal(given.url, given.rate))
+    json.dump(asdict(noted), sys.stdout)
 
 
 if __name__ == "__main__":
