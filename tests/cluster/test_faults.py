@@ -25,6 +25,8 @@ def _judge(fault: Fault, noticed: Noticed) -> None:
     if fault.kind == "graceful":
         assert not noticed.lost, noticed
     elif fault.name != "node loss":  # nobody tells callers that a node is gone
-        late = [lost for lost in noticed.lost if lost.sent_s > _NOTICED_AFTER_S]
-        assert not late, noticed
+        sent_s = [lost.sent_s for lost in noticed.lost]
+        # The kubelet looks at volumes now and then: when it ended the pod, only callers know.
+        killed_s = min(sent_s, default=0.0) if fault.name == "compile cache full" else 0.0
+        assert all(each <= killed_s + _NOTICED_AFTER_S for each in sent_s), noticed
     assert noticed.totals.answered > noticed.totals.refused, noticed
