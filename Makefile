@@ -70,6 +70,7 @@ test-engine: $(VENV)/.dev ## Run the tests against real vLLM; installs it outsid
 	$(LANE) install --version 0.32.0
 	command -v nginx >/dev/null || { apt-get update -qq && apt-get install -y -qq nginx-light; }
 	command -v redis-server >/dev/null || { apt-get update -qq && apt-get install -y -qq redis-server; }
+	$(BIN)/python scripts/chart/tools.py otelcol >/dev/null
 	$(BIN)/pytest tests/engine
 
 .PHONY: test-rules

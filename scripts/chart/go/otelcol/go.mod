@@ -1,6 +1,6 @@
 module hunyuan-ocr/tools/otelcol
 
-go 1.26.8
+go 1.26.0
 
 require (
 	go.opentelemetry.io/collector/component v1.71.0
