@@ -86,6 +86,10 @@ def free_ports(count: int) -> list[int]:
         return [each.getsockname()[1] for each in sockets]
 
 
+def free_port() -> int:
+    return free_ports(1)[0]
+
+
 @contextlib.contextmanager
 def running_server(
     folder: Path, *, probe: str = "readyz", command: Command | None = None, **settings: object

@@ -9,7 +9,6 @@ import http.client
 import json
 import os
 import signal
-import socket
 import ssl
 import subprocess
 import time
@@ -21,16 +20,11 @@ from typing import IO, Any
 
 from scripts.cluster import binaries, pki
 from scripts.cluster.machine import cache
+from tests.api.server import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 ARCHIVES = Path(os.environ.get("CLUSTER_CACHE", "../shared/cluster-bin"))
 START_WITHIN_S = 60.0
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @dataclass

@@ -12,7 +12,7 @@ import httpx
 import yaml
 
 from scripts.chart.tools import tool
-from tests.api.server import free_ports
+from tests.api.server import free_port
 
 _STARTED_WITHIN_S = 15.0
 
@@ -21,7 +21,7 @@ _STARTED_WITHIN_S = 15.0
 def otelcol(folder: Path, sink: str) -> Iterator[str]:
     """Its URL; what it takes it hands on to the OTLP/HTTP receiver at `sink`, and its log says
     what it refuses."""
-    (port,) = free_ports(1)
+    port = free_port()
     config = {
         "receivers": {"otlp": {"protocols": {"http": {"endpoint": f"127.0.0.1:{port}"}}}},
         "processors": {"batch": {"timeout": "200ms"}},

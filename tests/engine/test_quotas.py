@@ -24,7 +24,7 @@ from hunyuan_ocr.errors import QuotaExceeded
 from hunyuan_ocr.traffic.ratelimit import NO_DEBT, LocalQuotas, Quota, Quotas, RateLimiter
 from hunyuan_ocr.traffic.redis_quotas import RedisQuotas
 from tests.api.engine_standin import server_before, stand_in
-from tests.api.server import Server
+from tests.api.server import Server, free_port
 from tests.pictures import jpeg_bytes
 
 # Refilled so slowly that a test sees the burst alone.
@@ -59,12 +59,6 @@ def redis_server(directory: Path, port: int) -> Iterator[None]:
 def _listens(port: int) -> bool:
     with socket.socket() as probe:
         return probe.connect_ex(("127.0.0.1", port)) == 0
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @asynccontextmanager

@@ -1,6 +1,6 @@
 """transformers' generate() behind the part of OpenAI's API that the load-test kit asks for.
 
-    python -m benchmarks.published.transformers_server MODEL --port 8000 [--random-weights]
+    python -m benchmarks.gpu.transformers_server MODEL --port 8000 [--random-weights]
 
 The baseline of the published tables: one page after the other, without batches, streamed. Needs
 torch, transformers and a GPU; to be run with an engine's Python. For measuring alone.

@@ -1,1 +1,0 @@
-"""The published tables of HunyuanOCR's speed, redone with weights of its shape."""
