@@ -69,6 +69,8 @@ def sequences(found: Findings, pods: int = 1) -> int | None:
     knee, edge = found.knee, found.boundary
     if not _closed(found) or edge.passed is None:
         return None
+    if not isinstance(knee, Knee) and edge.failed is None:
+        return None  # more was never tried
     most = min(round(knee.load), edge.passed) if isinstance(knee, Knee) else edge.passed
     return max(1, int(most / pods))
 
@@ -82,7 +84,7 @@ def values(summary: Summary, profile: str, pods: int = 1) -> str:
     most = sequences(found, pods)
     if most is None:
         return "\n".join(
-            [*lines, "# No setting follows: sweep in closed loop, with a promise that holds."]
+            [*lines, "# No setting follows: sweep in closed loop, up to where the promise breaks."]
         )
     lines += [
         "profiles:",

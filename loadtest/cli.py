@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import StrEnum
@@ -39,7 +40,15 @@ class Over(StrEnum):
     BURST = "burst"
 
 
-Url = Annotated[str, typer.Argument(help="Base URL, for example http://localhost:7860")]
+def _address(url: str) -> str:
+    if not url.startswith(("http://", "https://")):
+        raise typer.BadParameter("an address begins with http:// or https://")
+    return url
+
+
+Url = Annotated[
+    str, typer.Argument(help="Base URL, for example http://localhost:7860", callback=_address)
+]
 RouteOption = Annotated[Route, typer.Option(help="What is asked.")]
 Key = Annotated[str | None, typer.Option(envvar="HYOCR_API_KEY", help="Key for the server.")]
 Pages = Annotated[
@@ -51,8 +60,15 @@ Model = Annotated[str, typer.Option(help="Chat route: name of the model.")]
 Body = Annotated[
     str, typer.Option(metavar="JSON", help="Chat route: more of the body, as '{\"stream\": true}'.")
 ]
-WarmUp = Annotated[float, typer.Option(min=0, help="Seconds of each step that do not count.")]
-Seconds = Annotated[float, typer.Option(min=0.1, help="Seconds of each step that count.")]
+WarmUp = Annotated[
+    float,
+    typer.Option(
+        min=0, help="Seconds of each step that do not count; more until all callers heard."
+    ),
+]
+Seconds = Annotated[
+    float, typer.Option(min=0.1, help="Seconds of each step that count, or two answers' time.")
+]
 Timeout = Annotated[
     float, typer.Option(min=0.1, help="A caller's patience in seconds, from the intended send.")
 ]
@@ -117,10 +133,14 @@ def _named(about: list[str] | None) -> dict[str, str]:
 
 
 def _numbers(text: str) -> list[float]:
+    """Raises BadParameter for what is no list of numbers above 0."""
     try:
-        return [float(part) for part in text.split(",")]
+        found = [float(part) for part in text.split(",")]
     except ValueError:
-        raise typer.BadParameter(f"{text} is no list of numbers, by commas") from None
+        found = [math.nan]
+    if not all(0 < number < math.inf for number in found):
+        raise typer.BadParameter(f"{text} is no list of numbers above 0, by commas")
+    return found
 
 
 @app.command()
@@ -218,6 +238,8 @@ def sweep(
     """
     if last <= first:
         raise typer.BadParameter("--to must be above --from")
+    if over is Over.CLOSED and first < 1:
+        raise typer.BadParameter("--from is a number of callers: 1 at the least")
     arrivals = None if over is Over.CLOSED else Arrivals(over.value)
     levels = Range(first, last, whole=arrivals is None)
     plan = Plan(levels, repeats, arrivals, _numbers(open_shares) if open_shares else [])

@@ -29,6 +29,11 @@ from loadtest.target import Target, connected
 
 CONSOLE = Console(stderr=True)
 _ASK_AGAIN_S = 2.0
+# What no waiting mends: the wrong key, the wrong place, the wrong model.
+_FOR_GOOD = {
+    f"{Outcome.FAILED} {code}"
+    for code in ("unauthorized", "not_found", "model_not_found", "401", "403", "404")
+}
 
 
 class CannotBegin(Exception):
@@ -92,7 +97,7 @@ async def target(setup: Setup) -> AsyncIterator[Target]:
     async with connected(setup.url, setup.route, requests, setup.api_key) as found:
         until = time.monotonic() + setup.wait_s
         while why := await _unready(found, setup.conditions.timing.timeout_s):
-            if time.monotonic() >= until:
+            if time.monotonic() >= until or why in _FOR_GOOD:
                 raise CannotBegin(f"a first request was not answered: {why}")
             await asyncio.sleep(_ASK_AGAIN_S)
         yield found

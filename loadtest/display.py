@@ -42,7 +42,7 @@ class Display:
         self._progress.reset(self._task, description=name(load), total=self._seconds)
 
     def ended(self, step: Step) -> None:
-        self._console.print(line(step), highlight=False, soft_wrap=True)
+        self._console.print(line(step), markup=False, highlight=False, soft_wrap=True)
 
     async def _move(self) -> None:
         while True:

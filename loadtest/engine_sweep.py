@@ -13,6 +13,7 @@ from loadtest.commands import CONSOLE, CannotBegin, Setup, experiment, target
 from loadtest.engine_table import markdown
 from loadtest.engines import (
     Cell,
+    Ended,
     Outing,
     StartFailed,
     check,
@@ -78,6 +79,6 @@ async def _one(setup: Setup, plan: EnginePlan, cell: Cell, log: Path) -> Outing:
             experiment(setup, asked.send, None) as steps,
         ):
             step = await steps.measure(Closed(plan.concurrency), 0)
-    except (StartFailed, CannotBegin) as error:
+    except (StartFailed, Ended, CannotBegin) as error:
         why = str(error)
     return Outing(cell, after_s, step, ran_out_of_memory(log), why)

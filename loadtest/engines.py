@@ -13,6 +13,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from string import Template
+from urllib.parse import urlsplit
 
 import aiohttp
 
@@ -33,6 +34,10 @@ class CommandUnusable(Exception):
 
 class StartFailed(Exception):
     """An engine ended before it answered, or never did."""
+
+
+class Ended(Exception):
+    """An engine that had answered ended by itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +61,7 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Outing:
-    """One run of one engine. `step` None: it did not start, and `why` says how it ended."""
+    """One run of one engine. `step` None: it had no load; `why`: how it ended by itself."""
 
     cell: Cell
     started_after_s: float
@@ -82,6 +87,8 @@ def check(template: str, cells: Sequence[Cell]) -> None:
     """Raises CommandUnusable where the command leaves out what is varied, or the port."""
     used = set(Template(template).get_identifiers())
     known = cells[0].placeholders(0).keys()
+    if not Template(template).is_valid():
+        raise CommandUnusable("a $ in the command begins no placeholder: write $$ for a dollar")
     if unknown := used - known:
         raise CommandUnusable(f"${min(unknown)} is none of ${', $'.join(known)}")
     varied = {name for name in known if len({c.placeholders(0)[name] for c in cells}) > 1}
@@ -109,8 +116,11 @@ async def running(
 ) -> AsyncIterator[float]:
     """An engine that answers /health; yields the seconds that took. Nothing of it is left behind.
 
-    Raises StartFailed.
+    Raises StartFailed, also where something else answers there, and Ended when it has not lived
+    to the end.
     """
+    if await _accepts(url):
+        raise StartFailed(f"something answers at {url} already: end it, or choose another --port")
     with log.open("wb") as out:
         try:
             process = await asyncio.create_subprocess_exec(
@@ -122,8 +132,20 @@ async def running(
     try:
         await _healthy(process, f"{url}/health", start_timeout_s)
         yield time.monotonic() - began
+        if process.returncode is not None:
+            raise Ended(f"ended with {process.returncode} under its load")
     finally:
         await _stop(process)
+
+
+async def _accepts(url: str) -> bool:
+    parts = urlsplit(url)
+    try:
+        _, writer = await asyncio.open_connection(parts.hostname, parts.port)
+    except OSError:
+        return False
+    writer.close()
+    return True
 
 
 async def _healthy(process: asyncio.subprocess.Process, url: str, timeout_s: float) -> None:

@@ -97,7 +97,10 @@ def has_text(line: bytes) -> bool:
         return False
     if "error" in chunk:
         raise StreamedError(_code(chunk) or "stream error")
-    return any((choice.get("delta") or {}).get("content") for choice in chunk.get("choices") or ())
+    try:
+        return any(choice["delta"].get("content") for choice in chunk["choices"])
+    except (KeyError, TypeError, AttributeError):
+        return False
 
 
 class StreamedError(Exception):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -47,7 +48,7 @@ class Replay:
 
     @property
     def level(self) -> float:
-        return len(self.at_s) / max(self.at_s[-1], 1e-9)
+        return len(self.at_s) / self.at_s[-1]
 
 
 Load = Closed | Open | Replay
@@ -77,12 +78,12 @@ def _replayed(at_s: Sequence[float]) -> Iterator[float]:
     begin = 0.0
     while True:
         yield from (begin + at for at in at_s)
-        begin += max(at_s[-1], 1e-3)
+        begin += at_s[-1]
 
 
 def read_trace(text: str) -> Replay:
     """A trace: one time in seconds a line, ascending. Raises ValueError."""
     times = [float(line) for line in text.split()]
-    if not times or times != sorted(times) or times[0] < 0:
-        raise ValueError("a trace holds one time in seconds a line, ascending, from 0")
+    if not times or times != sorted(times) or not 0 <= times[0] < times[-1] < math.inf:
+        raise ValueError("a trace holds one time in seconds a line, ascending, from 0, and not one")
     return Replay([at - times[0] for at in times])

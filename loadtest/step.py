@@ -171,6 +171,8 @@ def _generator_limit(
     lag_p95_s: float, cpu_share: float, counts: Counts, latency: Latency | None
 ) -> str:
     """Why the generator and not the server may be what was measured; empty where it was not."""
+    if not counts.due:
+        return "nothing was due in the seconds that count: measure longer"
     if counts.unsent:
         return f"{counts.unsent} requests were never sent: too many were in flight already"
     if lag_p95_s > max(_LATE_MIN_S, _LATE_SHARE * (latency.p50_s if latency else 0.0)):

@@ -56,7 +56,8 @@ async def _streamed(response: aiohttp.ClientResponse) -> Reply:
     first_at, done = None, False
     try:
         async for line in response.content:
-            if first_at is None and has_text(line):
+            text = has_text(line)  # of every line: streams fail after some text, too
+            if text and first_at is None:
                 first_at = asyncio.get_running_loop().time()
             done = done or line.startswith(b"data: [DONE]")
     except StreamedError as error:

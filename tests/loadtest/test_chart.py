@@ -37,6 +37,14 @@ def test_it_is_off_unless_asked_for(name: str) -> None:
         assert "loadtest" not in document["metadata"]["name"]
 
 
+@pytest.mark.parametrize("name", ["my-production-document-recognition-eu", "a" * 47])
+def test_its_name_fits_a_label(name: str, tmp_path: Path) -> None:
+    (document,) = [
+        found for found in rendered(tmp_path, {"fullnameOverride": name}) if found["kind"] == "Job"
+    ]
+    assert len(document["metadata"]["name"]) <= 63
+
+
 def test_it_never_takes_a_core_from_a_gpu(tmp_path: Path) -> None:
     spec = pod(
         rendered(tmp_path, {"tolerations": [{"operator": "Exists"}], "runtimeClassName": "x"})

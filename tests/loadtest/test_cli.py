@@ -118,3 +118,20 @@ def test_results_are_drawn_again_and_over_each_other(tmp_path: Path) -> None:
     code, text = called("report", str(tmp_path / "other.json"))
     assert code == 2
     assert "no summary" in text
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (("sweep", "http://localhost:1", "--open-shares", "0"), "above 0"),
+        (("sweep", "http://localhost:1", "--open-shares", "0.5,-1"), "above 0"),
+        (("sweep", "http://localhost:1", "--from", "0.4"), "1 at the least"),
+        (("run", "localhost:7860", "--rate", "1"), "http://"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused_before_anything_is_sent(
+    words: tuple[str, ...], why: str
+) -> None:
+    code, text = called(*words)
+    assert code == 2
+    assert why in text

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -14,7 +16,17 @@ from typer.testing import CliRunner
 from loadtest import engines
 from loadtest.cli import app
 from loadtest.engine_table import COLUMNS, rows
-from loadtest.engines import CARD, Cell, CommandUnusable, Outing, StartFailed, check, command, grid
+from loadtest.engines import (
+    CARD,
+    Cell,
+    CommandUnusable,
+    Ended,
+    Outing,
+    StartFailed,
+    check,
+    command,
+    grid,
+)
 from loadtest.fake_law import Law
 from loadtest.slo import Slo
 from tests.api.server import free_ports
@@ -43,6 +55,7 @@ def test_every_combination_is_started_with_its_flags() -> None:
         ("vllm serve --port $port", "max_num_seqs"),
         ("vllm serve --max-num-seqs $max_num_seqs", "port"),
         ("vllm serve --port $port --max-num-seqs $max_num_seqs $model", "model"),
+        ("vllm serve --port $port --max-num-seqs $max_num_seqs --threads $(nproc)", "dollar"),
     ],
 )
 def test_a_command_that_leaves_out_what_is_varied_is_refused(template: str, why: str) -> None:
@@ -68,6 +81,38 @@ async def test_an_engine_that_dies_or_never_answers_is_told_and_gone(tmp_path: P
     with pytest.raises(StartFailed, match="No such file"):
         async with engines.running(["/no/such/engine"], {}, log, url, 1):
             pass
+
+
+async def test_a_server_that_was_there_is_not_taken_for_the_engine(tmp_path: Path) -> None:
+    server = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0)
+    url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    with pytest.raises(StartFailed, match="already"):
+        async with server, engines.running(["sleep", "9"], os.environ, tmp_path / "log", url, 9):
+            pass
+
+
+async def test_an_engine_that_ends_under_its_load_is_told(tmp_path: Path) -> None:
+    (port,) = free_ports(1)
+    url = f"http://127.0.0.1:{port}"
+    words = [sys.executable, "-m", "loadtest.fake_server", "--port", str(port)]
+
+    async def killed() -> None:
+        async with engines.running(words, os.environ, tmp_path / "log", url, 30):
+            os.kill(_child(words), signal.SIGKILL)
+            await asyncio.sleep(0.5)
+
+    with pytest.raises(Ended, match="ended with -9"):
+        await killed()
+
+
+def _child(words: list[str]) -> int:
+    """The process that these words started."""
+    line = "\0".join(words).encode()
+    return next(
+        int(path.parent.name)
+        for path in Path("/proc").glob("[0-9]*/cmdline")
+        if path.read_bytes().rstrip(b"\0") == line
+    )
 
 
 def test_a_line_sums_up_the_runs_of_a_cell() -> None:

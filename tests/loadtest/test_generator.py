@@ -139,6 +139,50 @@ def test_load_lasts_until_what_counts_has_ended() -> None:
     assert min(counted) == pytest.approx(4.0, rel=0.1)
 
 
+def served(law: Law, load: Load, timing: Timing) -> Step:
+    """A step before a server that answers everybody."""
+
+    async def run() -> Record:
+        server = SharedServer(law)
+
+        async def send() -> Reply:
+            await server.work()
+            return ANSWERED
+
+        return await run_step(send, load, timing)
+
+    return summarise(load, virtual_time.run(run()), Slo(40.0))
+
+
+@pytest.mark.parametrize("in_flight", [32, 128, 256])
+def test_answers_that_take_longer_than_the_warm_up_are_the_servers_capacity(
+    in_flight: int,
+) -> None:
+    found = served(Law(1.0, knee=16, cv=0.2), Closed(in_flight), Timing(5, 20, 60))
+    assert found.answered_per_s == pytest.approx(16, rel=0.03)
+    assert found.failed_share == 0
+
+
+@pytest.mark.parametrize("page_s", [22.0, 30.0])
+def test_answers_that_take_longer_than_the_window_count(page_s: float) -> None:
+    found = served(Law(page_s, knee=4, cv=0.0), Closed(1), Timing(5, 20, 60))
+    assert found.counts.due >= 1
+    assert found.held
+    assert found.answered_per_s == pytest.approx(1 / page_s, rel=0.01)
+
+
+def test_a_closed_loop_has_as_many_callers_as_it_is_told() -> None:
+    found = step(after_a_tenth, Closed(50), in_flight_max=10)
+    assert found.counts.unsent == 0
+    assert found.answered_per_s == pytest.approx(500, rel=0.01)
+
+
+def test_where_nothing_was_due_it_says_so() -> None:
+    found = step(after_a_tenth, Open(0.001, Arrivals.CONSTANT))
+    assert found.counts.due == 0
+    assert "measure longer" in found.generator_limit
+
+
 @pytest.mark.parametrize("load", [Open(50), Open(50, Arrivals.BURST), Open(50, Arrivals.CONSTANT)])
 def test_every_kind_of_arrival_brings_what_was_asked_for(load: Open) -> None:
     found = step(after_a_tenth, load, Timing(5, 200, 10))
@@ -154,7 +198,7 @@ def test_a_trace_is_replayed_over_again() -> None:
     assert load.level == 1.5
 
 
-@pytest.mark.parametrize("text", ["", "2\n1\n", "-1\n", "now\n"])
+@pytest.mark.parametrize("text", ["", "2\n1\n", "-1\n", "now\n", "3\n", "3\n3\n", "0\ninf\n"])
 def test_what_is_no_trace_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"."):
         read_trace(text)

@@ -50,7 +50,7 @@ def test_a_round_corner_is_where_its_lines_meet(knee: float, sharpness: float) -
     assert found.per_s == pytest.approx(knee / law.service_s, rel=0.1)
 
 
-@given(seed=SEEDS, knee=KNEES)
+@given(seed=SEEDS, knee=st.floats(5, 30))  # with two levels behind it, scatter looks like growth
 @settings(deadline=None, max_examples=25)
 def test_scatter_moves_it_as_little_as_the_interval_says(seed: int, knee: float) -> None:
     found = find_knee(curve(Law(0.5, knee), seed))

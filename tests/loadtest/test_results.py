@@ -67,6 +67,14 @@ def test_where_nothing_held_no_setting_follows() -> None:
     assert "held at no level" in text
 
 
+def test_where_more_was_never_tried_no_setting_follows() -> None:
+    found = summary(Law(0.5), p95_s=5.0)
+    assert found.findings.boundary.failed is None
+    assert advice.sequences(found.findings) is None
+    one = replace(found, findings=Findings([step(SIXTEEN, 4, found.slo)]))
+    assert yaml.safe_load(advice.values(one, "h200")) is None
+
+
 def test_no_knee_is_said_and_why() -> None:
     told = " ".join(advice.sentences(summary(Law(0.5), p95_s=5.0)))
     assert "No knee: throughput still grew at the last level" in told

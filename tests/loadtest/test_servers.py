@@ -199,9 +199,16 @@ async def test_a_stream_tells_its_first_text_and_must_be_whole() -> None:
     async def failed(_: web.Request) -> web.StreamResponse:
         return events(end='data: {"error": {"code": "engine_unavailable"}}\n\n')
 
+    async def failed_later(_: web.Request) -> web.StreamResponse:
+        end = 'data: {"error": {"code": "engine_failed"}}\n\ndata: [DONE]\n\n'
+        return events("To", "tal", end=end)
+
+    async def odd(_: web.Request) -> web.StreamResponse:
+        return events(end='data: {"choices": [null, {"delta": "x"}]}\n\ndata: [DONE]\n\n')
+
     request = build(Route.CHAT, PAGE, Chat(more={"stream": True}))
     replies: list[Reply] = []
-    for handler in (slow_stream, cut_off, failed):
+    for handler in (slow_stream, cut_off, failed, failed_later, odd):
         app = web.Application()
         app.router.add_post(Route.CHAT, handler)
         async with listening(app) as url, connected(url, Route.CHAT, [request]) as target:
@@ -216,6 +223,8 @@ async def test_a_stream_tells_its_first_text_and_must_be_whole() -> None:
         (Outcome.ANSWERED, ""),
         (Outcome.BROKEN, ""),
         (Outcome.FAILED, "engine_unavailable"),
+        (Outcome.FAILED, "engine_failed"),
+        (Outcome.FAILED, "no text"),
     ]
 
 
