@@ -11,17 +11,17 @@ from dashboards.slo import AVAILABILITY, LATENCY, Objective
 
 RUNBOOKS = "docs/runbooks"
 
-# Long window, short window, times as fast as the budget allows, how many seconds the long one has.
+# Long window, short window, times as fast as the budget allows.
 _BURNS = (
-    ("1h", "5m", 14.4, "page", 3600),
-    ("6h", "30m", 6, "page", 21600),
-    ("1d", "2h", 3, "ticket", 86400),
-    ("3d", "6h", 1, "ticket", 259200),
+    ("1h", "5m", 14.4, "page"),
+    ("6h", "30m", 6, "page"),
+    ("1d", "2h", 3, "ticket"),
+    ("3d", "6h", 1, "ticket"),
 )
 # Fewer bad requests than these are no trend: at night one is a large share of all.
 _BAD_MIN = 5
 # A release that was removed is forgotten after this.
-_GONE_AFTER = "30m"
+_GONE_AFTER = "6h"
 
 
 def alerting_rules(matchers: tuple[str, ...], namespace: tuple[str, ...]) -> list[Rule]:
@@ -70,13 +70,14 @@ def _burns(
     recorded = Scope(matchers, "")
     bad = recorded.series(f"{objective.bad}:rate5m")
     rules = []
-    for long, short, factor, severity, seconds in _BURNS:
+    for long, short, factor, severity in _BURNS:
         limit = f"{factor} * {objective.budget}"
         expr = " and ".join(
             (
                 f"{recorded.series(objective.ratio(long))} > {limit}",
                 f"{recorded.series(objective.ratio(short))} > {limit}",
-                f"{seconds} * avg_over_time({bad}[{long}]) > {_BAD_MIN}",
+                # Each sample stands for its part of five minutes, of a new release too.
+                f"300 * sum_over_time({bad}[{long}]) / count_over_time({bad}[5m]) > {_BAD_MIN}",
             )
         )
         rule = _alert(
@@ -124,7 +125,7 @@ def _of_capacity(scope: Scope, namespace: tuple[str, ...]) -> list[Rule]:
             "ticket",
             "The autoscaler is at its most pods ({{ $labels.horizontalpodautoscaler }})",
             "{{ $labels.horizontalpodautoscaler }} in {{ $labels.namespace }} has wanted "
-            "{{ $value }} pods, all that it may have, for 15 minutes: more load is refused.",
+            "{{ $value }} pods, all that it may have, for 15 minutes: it may want more.",
         ),
     ]
 
@@ -132,9 +133,11 @@ def _of_capacity(scope: Scope, namespace: tuple[str, ...]) -> list[Rule]:
 def _scaler_at_max(ready: str, namespace: tuple[str, ...]) -> str:
     """Of the autoscalers whose Deployment the service's pods belong to."""
     kube = Scope(namespace, "")
+    most = kube.series("kube_horizontalpodautoscaler_spec_max_replicas")
     at_max = (
-        f"{kube.series('kube_horizontalpodautoscaler_status_desired_replicas')} >= "
-        f"{kube.series('kube_horizontalpodautoscaler_spec_max_replicas')}"
+        f"{kube.series('kube_horizontalpodautoscaler_status_desired_replicas')} >= {most} "
+        # One that has no choice wants nothing.
+        f"and {most} > {kube.series('kube_horizontalpodautoscaler_spec_min_replicas')}"
     )
     target = kube.series("kube_horizontalpodautoscaler_info", 'scaletargetref_kind="Deployment"')
     ours = (

@@ -22,7 +22,8 @@ _WINDOWS = ("1h", "6h", "1d", "3d")
 
 
 def _unreachable() -> Panel:
-    down = f"count({_s('up')} == 0) or vector(0)"
+    # Whatever instance is chosen: one that was never reached is none of the choices.
+    down = f"count({RECORDED.series('up')} == 0) or vector(0)"
     text = "Scrapes that fail: the pod is gone, or Prometheus may not reach its port 9180."
     return tile("Unreachable", text, "short", down, ((None, GREEN), (1, RED)))
 

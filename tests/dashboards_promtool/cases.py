@@ -108,6 +108,22 @@ CASES = [
         False,
         window="1h",
     ),
+    *(
+        Case(
+            _BURN,
+            f"two failures of a release that is new ({window})",
+            {
+                **answers(200, 2),
+                of_pod(f"{REQUESTS}_count", f'{ROUTE},class="interactive",status="503"'): (
+                    "0x20 1x5 2x40"
+                ),
+            },
+            False,
+            at=33,
+            window=window,
+        )
+        for window in _WINDOWS
+    ),
     Case(
         _BURN,
         "what is over calls nobody",
@@ -268,13 +284,28 @@ CASES = [
     ),
     Case(
         "HunyuanOcrNoReadyReplica",
+        "nobody can be asked for an hour",
+        {of_pod("hunyuan_ocr_ready", pod=pod): "1x10 stale" for pod in (0, 1)},
+        True,
+        at=75,
+    ),
+    Case(
+        "HunyuanOcrNoReadyReplica",
         "a release that was removed is forgotten",
         {of_pod("hunyuan_ocr_ready", pod=pod): "1x10 stale" for pod in (0, 1)},
         False,
-        at=45,
+        at=380,
+        minutes=390,
+        every="5m",
     ),
     Case("HunyuanOcrScalerAtMax", "at its most", steadily(autoscaler(wanted=3)), True, at=30),
     Case("HunyuanOcrScalerAtMax", "below", steadily(autoscaler(wanted=2)), False),
+    Case(
+        "HunyuanOcrScalerAtMax",
+        "it has no choice",
+        steadily(autoscaler(wanted=3, least=3)),
+        False,
+    ),
     Case(
         "HunyuanOcrScalerAtMax",
         "that of another Deployment of the namespace",

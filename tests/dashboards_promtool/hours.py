@@ -94,7 +94,11 @@ def ended(per_minute: float, *, cut: float = 0.01, minutes: int = MINUTES) -> Ta
 
 
 def autoscaler(
-    wanted: int, most: int = 3, name: str = "hunyuan-ocr", target: str = "hunyuan-ocr"
+    wanted: int,
+    most: int = 3,
+    name: str = "hunyuan-ocr",
+    target: str = "hunyuan-ocr",
+    least: int = 1,
 ) -> Mapping[str, float]:
     prefix, label = "kube_horizontalpodautoscaler", f'horizontalpodautoscaler="{name}"'
     where = f'namespace="{NAMESPACE}",{label}'
@@ -103,6 +107,7 @@ def autoscaler(
         f"{prefix}_info{{{where},{about}}}": 1,
         f"{prefix}_status_desired_replicas{{{where}}}": wanted,
         f"{prefix}_spec_max_replicas{{{where}}}": most,
+        f"{prefix}_spec_min_replicas{{{where}}}": least,
     }
 
 

@@ -1,11 +1,11 @@
 {{/* The Job's spec cannot change, so the Job is named after it: other values make another. */}}
 {{- define "hunyuan-ocr.loadtestJobName" -}}
-{{ include "hunyuan-ocr.fullname" . }}-loadtest-{{ include "hunyuan-ocr.loadtestJobSpec" . | sha256sum | trunc 8 }}
+{{ include "hunyuan-ocr.fullname" . | trunc 44 | trimSuffix "-" }}-loadtest-{{ include "hunyuan-ocr.loadtestJobSpec" . | sha256sum | trunc 8 }}
 {{- end }}
 
 {{- define "hunyuan-ocr.loadtestPodLabels" -}}
 app.kubernetes.io/name: {{ include "hunyuan-ocr.name" . }}
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 app.kubernetes.io/component: loadtest
 {{- end }}
 

@@ -27,7 +27,7 @@ template:
 
 {{- define "hunyuan-ocr.modelPodLabels" -}}
 app.kubernetes.io/name: {{ include "hunyuan-ocr.name" . }}
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 app.kubernetes.io/component: model
 {{- end }}
 

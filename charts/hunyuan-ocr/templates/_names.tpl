@@ -15,14 +15,14 @@
 {{/* What a Deployment and a Service select by: never changes during the life of a release. */}}
 {{- define "hunyuan-ocr.selectorLabels" -}}
 app.kubernetes.io/name: {{ include "hunyuan-ocr.name" . }}
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 app.kubernetes.io/component: server
 {{- end }}
 
 {{/* (dict "root" $ "component" "model") */}}
 {{- define "hunyuan-ocr.labels" -}}
 app.kubernetes.io/name: {{ include "hunyuan-ocr.name" .root }}
-app.kubernetes.io/instance: {{ .root.Release.Name }}
+app.kubernetes.io/instance: {{ .root.Release.Name | quote }}
 app.kubernetes.io/component: {{ .component }}
 app.kubernetes.io/part-of: hunyuan-ocr
 app.kubernetes.io/version: {{ .root.Chart.AppVersion | quote }}

@@ -21,7 +21,7 @@
 {{/* Labels of the release's series, as `podTargetLabels` brings them from the pods. */}}
 {{- define "hunyuan-ocr.seriesLabels" -}}
 app_kubernetes_io_name: {{ include "hunyuan-ocr.name" . }}
-app_kubernetes_io_instance: {{ .Release.Name }}
+app_kubernetes_io_instance: {{ .Release.Name | quote }}
 {{- end }}
 
 {{/* Offered load of all pods, averaged over a minute, since a gauge is a moment; without those that
