@@ -4,9 +4,10 @@
     python -m benchmarks.panels --alerts
 
 Real vLLM on the CPU, the service before it, the GPU probe on a library in place of NVML's; the
-exporters of DCGM and Kubernetes are played from the lists of what they emit. Under callers of every
-kind the card grows hot and the breaker is opened by hand. `--alerts` goes on until the alerts for a
-saturated queue, a hung engine and an open breaker have fired, and says when: ten minutes.
+exporters of DCGM and Kubernetes are played from the lists of what they emit, and so is the day of
+last week that a panel compares with. Under callers of every kind the card grows hot and the breaker
+is opened by hand. `--alerts` goes on until the alerts for a saturated queue, a hung engine and an
+open breaker have fired, and says when: ten minutes.
 """
 
 from __future__ import annotations

@@ -14,6 +14,7 @@ from typing import Any
 
 import httpx
 
+from benchmarks.panels.last_week import write_last_week
 from dashboards.generate import HERE
 from tests.api.server import free_ports
 
@@ -73,9 +74,11 @@ def prometheus(folder: Path, service: str, exporters: str) -> Iterator[Prometheu
     }
     file = folder / "prometheus.yaml"
     file.write_text(json.dumps(configuration), "utf-8")  # JSON is YAML
+    data = folder / "data"
+    write_last_week(data, {**own, "endpoint": "service"})
     (port,) = free_ports(1)
     words = [
-        program, f"--config.file={file}", f"--storage.tsdb.path={folder / 'data'}",
+        program, f"--config.file={file}", f"--storage.tsdb.path={data}",
         f"--web.listen-address=127.0.0.1:{port}", "--log.level=warn",
     ]  # fmt: skip
     with (

@@ -21,7 +21,7 @@ from tests.cluster.steady import Noted, Outcome, Totals
 # What one engine does while another starts on the same cores.
 RATE_PER_S = 1.0
 # So long before the event and after the recovery is sent too: the calm is part of what is judged.
-_CALM_S = 5.0
+_CALM_S = 3.0
 # An answer may take as long as its request's deadline.
 _ANSWERS_WITHIN_S = 130.0
 

@@ -23,6 +23,17 @@ def labelled(cluster: Cluster, node: str, label: str, value: str) -> Iterator[No
 
 
 @contextmanager
+def without_label(cluster: Cluster, node: str, label: str) -> Iterator[None]:
+    """The node without a label that it has."""
+    before = cluster.get("node", node)["metadata"]["labels"][label]
+    cluster.kubectl("label", "node", node, f"{label}-")
+    try:
+        yield
+    finally:
+        cluster.kubectl("label", "node", node, f"{label}={before}")
+
+
+@contextmanager
 def cards(**counts: int) -> Iterator[None]:
     """So many pretended cards on each node named; one on each again afterwards."""
     _set_cards(counts)
