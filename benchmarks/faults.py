@@ -10,13 +10,11 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
-from collections import defaultdict
-from dataclasses import asdict
 from typing import Any
 
-from benchmarks.rollout import event
+from benchmarks.rollout import row, say
 from tests.cluster import addons
+from tests.cluster.events import all_noticed
 from tests.cluster.faults import FAULTS, replicas_with_everything
 from tests.cluster.running import fresh_namespace, running_cluster
 
@@ -26,22 +24,17 @@ def main() -> None:
     names = [fault.name for fault in FAULTS]
     parser.add_argument("--only", action="append", choices=names, help="one fault; may be repeated")
     given = parser.parse_args()
-    chosen = given.only or names
-    table: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    chosen = [fault for fault in FAULTS if fault.name in (given.only or names)]
     with (
         running_cluster(addons.PROGRAMS) as cluster,
         fresh_namespace(cluster, "faults-figure") as namespace,
     ):
-        print("installing two replicas", file=sys.stderr, flush=True)
+        say("installing two replicas")
         with replicas_with_everything(namespace) as site:
-            for fault in FAULTS:
-                if fault.name not in chosen:
-                    continue
-                noticed = fault.noticed(site)
-                row = event(noticed)
-                details = json.dumps([asdict(lost) for lost in noticed.lost])
-                print(json.dumps(row), details, noticed.refused, file=sys.stderr, flush=True)
-                table["graceful" if fault.kind == "graceful" else "kills"].append(row)
+            seen = all_noticed(site.release, [fault.event(site) for fault in chosen], say)
+    table: dict[str, list[dict[str, Any]]] = {"graceful": [], "kills": []}
+    for fault, noticed in zip(chosen, seen, strict=True):
+        table["graceful" if fault.kind == "graceful" else "kills"].append(row(noticed))
     print(json.dumps(table))
 
 

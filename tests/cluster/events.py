@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import json
+import math
 import signal
 import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from tests.cluster.kube import Cluster
 from tests.cluster.nodes import uncordoned_afterwards
 from tests.cluster.release import Release
 from tests.cluster.running import ROOT
@@ -20,7 +20,7 @@ from tests.cluster.steady import Noted, Outcome, Totals
 
 # What one engine does while another starts on the same cores.
 RATE_PER_S = 1.0
-# So long before the event and after the recovery is sent too: the calm is part of what is judged.
+# So long before and after each event is sent too: the calm is part of what is judged.
 _CALM_S = 3.0
 # An answer may take as long as its request's deadline.
 _ANSWERS_WITHIN_S = 130.0
@@ -66,44 +66,64 @@ class Noticed:
     refused: Mapping[str, int]
 
 
-def noticed(event: str, release: Release, happen: Callable[[], None], replicas: int) -> Noticed:
-    """Let it happen under a steady load; recovered is when all replicas are ready again."""
+Event = tuple[str, Callable[[], None]]
+
+
+def all_noticed(
+    release: Release, events: Sequence[Event], report: Callable[[str], None] = lambda _: None
+) -> list[Noticed]:
+    """Let one happen after the other under a steady load; recovered is when all replicas are ready.
+
+    What was done with a page until the next one began is of the event before: also a page that was
+    sent before it, and that it took.
+    """
+    replicas, began_at, recovery_s = len(release.pods()), [], []
     with steady_load(release.url) as load:
-        began, began_at = time.monotonic(), time.time()
-        happen()
-        release.wait_until_ready(replicas)
-        recovery_s = time.monotonic() - began
+        for name, happen in events:
+            time.sleep(_CALM_S)
+            began_at.append(time.time())
+            began = time.monotonic()
+            happen()
+            release.wait_until_ready(replicas)
+            recovery_s.append(round(time.monotonic() - began, 1))
+            report(f"{name}: {recovery_s[-1]} s")
+    until = [*began_at[1:], math.inf]
+    return [
+        _of(name, load, begin, end, seconds)
+        for (name, _), begin, end, seconds in zip(events, began_at, until, recovery_s, strict=True)
+    ]
+
+
+def _of(name: str, load: Noted, begin: float, end: float, recovery_s: float) -> Noticed:
+    outcomes = [outcome for outcome in load.outcomes if begin <= outcome.done_at < end]
     return Noticed(
-        event,
-        Totals.of(load.outcomes),
-        round(recovery_s, 1),
-        load.asked_to_leave,
+        name,
+        Totals.of(outcomes),
+        recovery_s,
+        sum(begin <= at < end for at in load.asked_to_leave),
         tuple(
             Lost(
-                round(outcome.sent_at - began_at, 1),
-                round(outcome.done_at - began_at, 1),
-                outcome.detail,
+                round(outcome.sent_at - begin, 1), round(outcome.done_at - begin, 1), outcome.detail
             )
-            for outcome in load.outcomes
+            for outcome in outcomes
             if outcome.kind == "lost"
         ),
-        Counter(outcome.detail for outcome in load.outcomes if outcome.kind == "refused"),
+        Counter(outcome.detail for outcome in outcomes if outcome.kind == "refused"),
     )
 
 
-def rollout_events(release: Release) -> Iterator[Noticed]:
-    """A rolling upgrade, the deletion of a pod and the drain of a node, one after the other."""
-    cluster, replicas = release.namespace.cluster, len(release.pods())
-    yield noticed("rolling upgrade", release, lambda: rolling_upgrade(release, replicas), replicas)
-    yield noticed("pod delete", release, lambda: pod_delete(release), replicas)
-    node = str(release.pods()[-1]["spec"]["nodeName"])
-    with uncordoned_afterwards(cluster, node):
-        yield noticed("node drain", release, lambda: node_drain(cluster, node), replicas)
+def rollout_events(release: Release) -> tuple[Event, ...]:
+    """A rolling upgrade, the deletion of a pod and the drain of a node."""
+    return (
+        ("rolling upgrade", lambda: rolling_upgrade(release)),
+        ("pod delete", lambda: pod_delete(release)),
+        ("node drain", lambda: node_drain(release)),
+    )
 
 
-def rolling_upgrade(release: Release, replicas: int) -> None:
+def rolling_upgrade(release: Release) -> None:
     """New pods for old ones, as any changed value of the pod brings them."""
-    release.upgrade({"replicas": replicas, "podAnnotations.upgraded": f"at-{time.time_ns()}"})
+    release.change({"podAnnotations.upgraded": f"at-{time.time_ns()}"})
 
 
 def pod_delete(release: Release) -> None:
@@ -111,6 +131,10 @@ def pod_delete(release: Release) -> None:
     release.namespace.kubectl("delete", "pod", name, "--wait=false")
 
 
-def node_drain(cluster: Cluster, node: str) -> None:
+def node_drain(release: Release) -> None:
+    """Of the node with the younger pod, which may have pods again afterwards."""
+    cluster = release.namespace.cluster
+    node = str(release.pods()[-1]["spec"]["nodeName"])
     words = ("--ignore-daemonsets", "--delete-emptydir-data", "--timeout=120s")
-    cluster.kubectl("drain", node, *words, timeout_s=130)
+    with uncordoned_afterwards(cluster, node):
+        cluster.kubectl("drain", node, *words, timeout_s=130)

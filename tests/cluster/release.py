@@ -52,6 +52,12 @@ class Release:
         """`helm upgrade --wait`, from the chart's values anew."""
         self._helm("upgrade", sets, *waiting(within_s))
 
+    def change(self, sets: Mapping[str, object]) -> None:
+        """`helm upgrade --wait` of some values; the others stay as they were set."""
+        given = [word for key, value in sets.items() for word in ("--set", f"{key}={value}")]
+        words = ("upgrade", NAME, str(CHART), "--reuse-values", *given, *waiting(START_S))
+        self.namespace.helm(*words, timeout_s=START_S + 10)
+
     def rollback(self) -> None:
         self.namespace.helm("rollback", NAME, *waiting(START_S), timeout_s=START_S + 10)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.cluster.events import Noticed
+from tests.cluster.events import Noticed, all_noticed
 from tests.cluster.faults import FAULTS, Fault, replicas_with_everything
 from tests.cluster.kube import Namespace
 
@@ -17,8 +17,9 @@ _NOTICED_AFTER_S = 2.0
 def test_nothing_is_lost_but_what_a_killed_process_held(namespace: Namespace) -> None:
     """One release for all faults, since two real engines take minutes to start."""
     with replicas_with_everything(namespace) as site:
-        for fault in FAULTS:
-            _judge(fault, fault.noticed(site))
+        events = [fault.event(site) for fault in FAULTS]
+        for fault, noticed in zip(FAULTS, all_noticed(site.release, events), strict=True):
+            _judge(fault, noticed)
 
 
 def _judge(fault: Fault, noticed: Noticed) -> None:
