@@ -17,7 +17,6 @@ from hunyuan_ocr.tasks.catalogue import Task
 
 if TYPE_CHECKING:
     from hunyuan_ocr.app import Service
-    from hunyuan_ocr.engines.base import Engine
     from hunyuan_ocr.settings import Settings
 
 app = typer.Typer(
@@ -26,7 +25,6 @@ app = typer.Typer(
     rich_markup_mode="markdown",
 )
 # An engine that does not answer at all is told within this; a self-test takes seconds.
-_CHECK_TIMEOUT_S = 20.0
 
 
 class OutputFormat(StrEnum):
@@ -251,6 +249,7 @@ def check(
     import uvloop
     from aiohttp import ClientError
 
+    from hunyuan_ocr.client import engine_problem
     from hunyuan_ocr.engines.vllm import VllmEngine
     from hunyuan_ocr.errors import OcrError
 
@@ -259,7 +258,7 @@ def check(
 
     async def start_and_stop() -> str | None:
         async with service.running():
-            problem = await _engine_problem(service.usual.engine)
+            problem = await engine_problem(service.usual.engine)
             if isolation and problem is None and isinstance(service.usual.engine, VllmEngine):
                 report = await service.usual.engine.check_isolation()
                 typer.echo(json.dumps(asdict(report)))
@@ -274,21 +273,6 @@ def check(
     if problem:
         _fail(f"engine {settings.engine}", problem)
     typer.echo(f"settings are valid; the {settings.engine} engine is ready")
-
-
-async def _engine_problem(engine: Engine) -> str | None:
-    """Why the engine takes no pages, once it has had time to start; None when it does."""
-    import asyncio
-    import time
-
-    from hunyuan_ocr.errors import EngineStarting
-
-    deadline = time.monotonic() + _CHECK_TIMEOUT_S
-    while True:
-        refusal = engine.refusal()
-        if not isinstance(refusal, EngineStarting) or time.monotonic() > deadline:
-            return refusal.detail if refusal else None
-        await asyncio.sleep(0.1)
 
 
 @app.command("new-key")

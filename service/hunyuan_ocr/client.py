@@ -15,12 +15,14 @@ from typing import Any, Protocol
 
 import aiohttp
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from hunyuan_ocr.api.problems import problem_body
 from hunyuan_ocr.api.schemas import page_out
 from hunyuan_ocr.app import Service
-from hunyuan_ocr.errors import OcrError
+from hunyuan_ocr.engines.base import Engine
+from hunyuan_ocr.errors import EngineStarting, OcrError
 from hunyuan_ocr.reading import ReadRequest
 from hunyuan_ocr.tasks.catalogue import Task
 from hunyuan_ocr.tasks.prompts import TaskRequest
@@ -31,12 +33,27 @@ Page = dict[str, Any]
 # A server's error may be any size when it is not ours.
 _ERROR_BYTES_MAX = 100_000
 _CUT_OFF = "pages are missing: the file is cut off, or time ran out"
+_BROKEN_OFF = "pages are missing: the answer broke off"
+_NOT_OURS = "that is no answer of this service: is the address right?"
+# An engine that is just being started reads pages to itself first.
+ENGINE_START_S = 60.0
+_LOOK_S = 0.1
 # A page of a large document may take long; the server's own deadline ends the request.
 _NO_TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=10)
 
 
 class ReadFailed(Exception):
     """A file could not be read; the message is for the person at the terminal."""
+
+
+async def engine_problem(engine: Engine) -> str | None:
+    """Why the engine takes no pages, once it has had time to start; None when it does."""
+    deadline = time.monotonic() + ENGINE_START_S
+    while True:
+        refusal = engine.refusal()
+        if not isinstance(refusal, EngineStarting) or time.monotonic() > deadline:
+            return refusal.detail if refusal else None
+        await asyncio.sleep(_LOOK_S)
 
 
 class Reader(Protocol):
@@ -55,8 +72,12 @@ class LocalReader:
     def __init__(self, service: Service) -> None:
         self._service = service
 
-    def running(self) -> Any:
-        return self._service.running()
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        async with self._service.running():
+            if problem := await engine_problem(self._service.usual.engine):
+                raise ReadFailed(problem)
+            yield
 
     async def read(self, data: bytes, task: Task) -> AsyncIterator[tuple[int, Page]]:
         service = self._service
@@ -113,14 +134,21 @@ class ServerReader:
             ) as response:
                 if response.status != 200:
                     raise ReadFailed(await _problem_text(response))
+                ended = False
                 async for line in _lines(response):
                     page = json.loads(line)
                     if "index" in page:
                         yield page.pop("pages_expected"), page
                     elif page["truncated"]:
                         raise ReadFailed(_CUT_OFF)
+                    else:
+                        ended = True
+                if not ended:  # behind some proxies a broken answer ends like a whole one
+                    raise ReadFailed(_BROKEN_OFF)
         except aiohttp.ClientError as error:
             raise ReadFailed(f"{self._url}: {error}") from None
+        except (ValueError, KeyError, TypeError):
+            raise ReadFailed(f"{self._url}: {_NOT_OURS}") from None
 
 
 async def _lines(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
@@ -130,6 +158,8 @@ async def _lines(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
         *lines, rest = (rest + chunk).split(b"\n")
         for line in lines:
             yield line
+    if rest:
+        yield rest
 
 
 async def _problem_text(response: aiohttp.ClientResponse) -> str:
@@ -150,8 +180,8 @@ async def read_files(
     """
     if output is not None and len({file.name for file in files}) < len(files):
         raise ReadFailed("two files have the same name: their answers would overwrite each other")
-    console = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    console = Console(stderr=True, highlight=False)
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn())
     failed = 0
     with Progress(*columns, TimeRemainingColumn(), console=console, transient=True) as progress:
         async with reader.running():
@@ -160,7 +190,7 @@ async def read_files(
                 try:
                     await _read_one(reader, file, task, pages, progress)
                 except ReadFailed as error:
-                    console.print(f"[red]{file}:[/] {error}", highlight=False)
+                    console.print(f"[red]{escape(str(file))}:[/] {escape(str(error))}")
                     failed += 1
                 failed += _report(console, file, pages)
                 if pages:
@@ -173,7 +203,10 @@ async def _read_one(
 ) -> None:
     """Read a file's pages into `pages`, in order; what was read before an error stays there."""
     bar = progress.add_task(file.name, total=None)
-    data = await asyncio.to_thread(file.read_bytes)
+    try:
+        data = await asyncio.to_thread(file.read_bytes)
+    except OSError as error:
+        raise ReadFailed(str(error.strerror)) from None
     async for total, page in reader.read(data, task):
         insort(pages, page, key=lambda page: int(page["index"]))
         progress.update(bar, total=total, completed=len(pages))
@@ -184,7 +217,8 @@ def _report(console: Console, file: Path, pages: Sequence[Page]) -> int:
     bad = [page for page in pages if page["status"] == "error"]
     for page in bad:
         detail = page["problem"]["detail"]
-        console.print(f"[red]{file}, page {page['index'] + 1}:[/] {detail}", highlight=False)
+        place = f"{file}, page {page['index'] + 1}:"
+        console.print(f"[red]{escape(place)}[/] {escape(detail)}")
     return len(bad)
 
 

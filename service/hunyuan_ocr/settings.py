@@ -311,12 +311,16 @@ def _parent(usage_records: str) -> Path | None:
     return Path(usage_records).parent if usage_records.startswith("/") else None
 
 
+# Of the command line and of the engine's launcher, which may share an environment with the service.
+_OF_OTHERS = ("api_key", "gpu_probe", "management_url")
+
+
 def load_settings() -> Settings:
     """Read the process's environment.
 
     Raises SettingsError naming every variable that is unknown or has a bad value.
     """
-    known = {PREFIX + name.upper() for name in Settings.model_fields}
+    known = {PREFIX + name.upper() for name in (*Settings.model_fields, *_OF_OTHERS)}
     given = {key.upper() for key in os.environ if key.upper().startswith(PREFIX)}
     if unknown := sorted(given - known):
         raise SettingsError(f"unknown setting {', '.join(unknown)}; see docs/settings.md")

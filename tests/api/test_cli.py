@@ -6,10 +6,15 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from threading import Thread
 
 import pytest
 
+from tests.api.engine_standin import stand_in
 from tests.api.server import Server
 from tests.pictures import LINES, picture, png_bytes
 
@@ -75,6 +80,74 @@ def test_no_server_there(scan: Path) -> None:
     done = run("read", scan, "--server", "http://127.0.0.1:1")
     assert done.returncode == 1
     assert "Traceback" not in done.stderr
+
+
+def test_read_here_waits_for_an_engine_that_starts(scan: Path, tmp_path: Path) -> None:
+    with stand_in(tmp_path, 1) as engine:
+        env = {"ENGINE": "vllm", "VLLM_URL": engine.url, "ISOLATION_CHECK": "warn"}
+        done = run("read", scan, **{f"HYOCR_{name}": value for name, value in env.items()})
+    assert (done.returncode, bool(done.stdout.strip())) == (0, True), done.stderr
+
+
+PAGE = '{"index": 0, "pages_expected": 2, "status": "ok", "text": "one"}\n'
+
+
+@pytest.mark.parametrize(
+    ("body", "why"),
+    [
+        (PAGE, "broke off"),
+        (PAGE + PAGE[:20], "no answer of this service"),
+        ("<html>\n<h1>Log in</h1>\n</html>\n", "no answer of this service"),
+        ("<html>Log in</html>", "no answer of this service"),
+        ("[]\n", "no answer of this service"),
+        ("", "broke off"),
+    ],
+)
+def test_what_is_no_whole_answer_is_no_success(body: str, why: str, scan: Path) -> None:
+    with answering(body) as url:
+        done = run("read", scan, "--server", url)
+    assert done.returncode == 1
+    assert why in " ".join(done.stderr.split())
+    assert "Traceback" not in done.stderr
+
+
+@contextmanager
+def answering(body: str) -> Iterator[str]:
+    """A server that says the same to everybody, and ends the connection to end it."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(body.encode())
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
+def test_names_of_files_are_told_as_they_are(server: Server, scan: Path, tmp_path: Path) -> None:
+    gone, odd = tmp_path / "fifo[old]", tmp_path / "r[red]v.png"
+    gone.symlink_to("/proc/self/mem")  # can be opened, and not read
+    odd.write_bytes(b"no picture")
+    done = run("read", gone, odd, scan, "--server", server.url)
+    assert done.returncode == 1
+    told = "".join(done.stderr.split())
+    assert "fifo[old]" in told
+    assert "r[red]v.png" in told
+    assert done.stdout == TEXT + "\n"
+
+
+def test_the_callers_key_is_no_unknown_setting(scan: Path) -> None:
+    done = run("read", scan, HYOCR_API_KEY="a.b")
+    assert (done.returncode, done.stdout) == (0, TEXT + "\n"), done.stderr
 
 
 def test_check() -> None:
