@@ -53,6 +53,21 @@ def oriented(upright: Image.Image, image_format: str, orientation: int) -> bytes
     return encoded(stored, image_format, exif=exif, **lossless)
 
 
+def with_more_exif(data: bytes, more: bytes) -> bytes:
+    """A JPEG or PNG with a second EXIF block behind its first."""
+    if data.startswith(b"\xff\xd8"):
+        at = data.index(b"\xff\xe1")
+        end = at + 2 + int.from_bytes(data[at + 2 : at + 4], "big")
+        body = b"Exif\0\0" + more
+        block = b"\xff\xe1" + (len(body) + 2).to_bytes(2, "big") + body
+    else:
+        at = data.index(b"eXIf") - 4
+        end = at + 12 + int.from_bytes(data[at : at + 4], "big")
+        checksum = zlib.crc32(b"eXIf" + more).to_bytes(4, "big")
+        block = len(more).to_bytes(4, "big") + b"eXIf" + more + checksum
+    return data[:end] + block + data[end:]
+
+
 def encoded(image: Image.Image, image_format: str, **options: object) -> bytes:
     buffer = BytesIO()
     image.save(buffer, image_format, **options)

@@ -167,27 +167,44 @@ def _characters(line: Line, shared: float, axis: int) -> int:
 def stitch_texts(before: str, after: str, gap: str) -> str:
     """Two texts of which the last lines of one and the first of the other may say the same.
 
-    Without a match both stand whole, with `gap` between.
+    Without a match both stand whole, with `gap` between: rather twice than lost.
     """
     if not before or not after:
         return before or after
     tail = sum(len(line) + 1 for line in before.split("\n")[-_LINES_SHARED_MAX:])
     head = sum(len(line) + 1 for line in after.split("\n")[:_LINES_SHARED_MAX])
-    return _overlapping(before, after, tail, head) or f"{before}{gap}{after}"
+    joined = _overlapping(before, after, tail, head, lines=True)
+    return joined or f"{before}{gap}{after}"
 
 
-def _overlapping(before: str, after: str, tail: int, head: int) -> str | None:
+def _overlapping(
+    before: str, after: str, tail: int, head: int, *, lines: bool = False
+) -> str | None:
     """Both texts as one, by what is said in the `tail` characters of one and `head` of the other.
 
     What a cut left of a glyph or a line stands behind the match in the first text and before it
     in the second, and is left out; of lines that say the same, as little as can be. None without
-    a match.
+    a match; of `lines` it is half of one at the least.
     """
     tail, head = (min(count, _CHARACTERS_SHARED_MAX) for count in (tail, head))
     end, begin = before[-tail:], after[:head]
     match = SequenceMatcher(None, end, begin, autojunk=False).find_longest_match()
-    if match.size < min(_MATCH_MIN, len(end), len(begin)):
+    same = end[match.a :][: match.size]
+    shared, blank = same.strip(), len(same) - len(same.lstrip())
+    if not shared or match.size < min(_MATCH_MIN, len(end), len(begin)):
         return None
-    shared = end[match.a :][: match.size].strip()
+    if lines:
+        around = (
+            len(_lines_around(text, at + blank, len(shared)))
+            for text, at in ((end, match.a), (begin, match.b))
+        )
+        if len(shared) < max(min(_MATCH_MIN, len(end), len(begin)), min(around) / 2):
+            return None
     kept = len(before) - len(end) + end.rindex(shared) + len(shared)
     return before[:kept] + after[begin.index(shared) + len(shared) :]
+
+
+def _lines_around(text: str, at: int, size: int) -> str:
+    """The lines that a part of the text is in."""
+    stop = text.find("\n", at + size)
+    return text[text.rfind("\n", 0, at) + 1 : stop if stop >= 0 else len(text)]

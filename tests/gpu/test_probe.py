@@ -276,6 +276,14 @@ def test_mig_is_said_plainly(fake_library: str, card: Card) -> None:
     assert "the whole card's" in out
 
 
+def test_of_several_cards_with_mig_the_one_that_is_named_is_meant(
+    fake_library: str, card: Card
+) -> None:
+    card(mig__0=1, mig__1=1, **THREE)
+    report = once_json(fake_library, CUDA_VISIBLE_DEVICES="MIG-GPU-bbbb2222/1/0")
+    assert [device["index"] for device in report["devices"]] == [1]
+
+
 def test_words_say_what_lowers_the_clocks_and_what_is_unknown(
     fake_library: str, card: Card
 ) -> None:

@@ -54,6 +54,15 @@ def test_sizes_are_upright(name: str, orientation: int) -> None:
     assert header_of(data, DocumentKind[name]).pages == (PageSize(70, 45),)
 
 
+@pytest.mark.parametrize("name", ["JPEG", "PNG"])
+def test_the_first_exif_block_says_which_way_up(name: str) -> None:
+    """What is too long for one segment goes on in the next, which begins alike and is no TIFF."""
+    data = files.oriented(files.quadrants(70, 45), name, 6)
+    again = files.with_more_exif(data, b"the rest of a long note")
+    assert len(again) > len(data)
+    assert header_of(again, DocumentKind[name]).pages == (PageSize(70, 45),)
+
+
 @pytest.mark.parametrize("options", [{}, {"compression": "tiff_lzw"}, {"big_tiff": True}])
 def test_every_page_of_a_tiff_counts(options: dict[str, object]) -> None:
     data = files.tiff_pages([files.quadrants(60 + page, 40) for page in range(5)], **options)

@@ -73,6 +73,8 @@ def _doubling(levels: int) -> Schema:
         ({"properties": {"a": {"$ref": "other.json#/a"}}}, "only references"),
         ({"items": {"$ref": "#"}}, "only references"),
         ({"$ref": "#/$defs/none"}, "nowhere"),
+        ({"$ref": "#/title", "title": "a"}, "no schema"),
+        ({"properties": {"a": {"$ref": "#/required"}}, "required": ["a"]}, "no schema"),
         ({"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/a"}}}, "itself"),
         ({"$defs": {"a": {"items": {"$ref": "#/$defs/a"}}}}, "itself"),
         ({"properties": {"a": {"pattern": "(a+)+$"}}}, "pattern"),

@@ -66,6 +66,14 @@ def test_json_with_raw_latex_and_a_broken_item() -> None:
     assert texts == [r"\frac{a}{b} \alpha", "\ufffd \U0001f600"]
 
 
+def test_a_page_that_shows_json_keeps_its_text() -> None:
+    raw = '{(88,100),(95,120)"box": [1, 2],(100,130),(400,150)}(88,160),(95,180)'
+    lines = parse(Task.SPOTTING, raw).lines
+    assert [line.text for line in lines] == ["{", '"box": [1, 2],', "}"]
+    cut = '[{"box": [1, 2, 3'
+    assert parse(Task.LAYOUT, cut).text == cut
+
+
 LAYOUT = (
     ParsedLine("题", QUAD, "title"),
     ParsedLine("一 (二)", QUAD, "paragraph"),

@@ -144,6 +144,12 @@ async def test_halves_of_a_line_that_repeats_itself_lose_nothing() -> None:
         ("", "one", "one"),
         ("one", "", "one"),
         ("12", "12", "12"),
+        ("N    T\nA    B", "C    D\nE    F", "N    T\nA    B\nC    D\nE    F"),
+        (
+            "alpha beta\nthe cat sat on it",
+            "gamma delta\nsee the cat go on",
+            "alpha beta\nthe cat sat on it\ngamma delta\nsee the cat go on",
+        ),
         ("one\nOkay\nOkay\nOkay", "Okay\nlast", "one\nOkay\nOkay\nOkay\nlast"),
         ("one\nOkay\nOkay\nOkay", "Okay\nOkay\nlast", "one\nOkay\nOkay\nOkay\nlast"),
     ],

@@ -118,13 +118,13 @@ def _read_png(data: Buffer) -> Frame:
         raise UnsupportedFormat("PNG as packed into iPhone apps is not read: export it anew.")
     if name != b"IHDR":
         raise ImageCorrupt("The PNG does not start with its header.")
-    orientation, plain = 1, depth == 8 and colour in (0, 2)
+    orientation, plain = None, depth == 8 and colour in (0, 2)
     for name, at, end in _chunks(data, 8, ">I4s"):
-        if name == b"eXIf":
+        if name == b"eXIf" and orientation is None:
             orientation = tiff.exif_orientation(bytes(data[at:end]))
         elif name in (b"tRNS", b"acTL"):
             plain = False
-    return Frame(width, height, orientation, plain=plain)
+    return Frame(width, height, orientation or 1, plain=plain)
 
 
 def _chunks(data: Buffer, at: int, layout: str) -> Iterator[tuple[bytes, int, int]]:
@@ -160,11 +160,12 @@ def _read_webp_extended(data: Buffer) -> Frame:
     flags = data[20]
     width = int.from_bytes(data[24:27], "little") + 1
     height = int.from_bytes(data[27:30], "little") + 1
-    orientation = 1
+    orientation = None
     for name, at, end in _chunks(data, 12, "<4sI"):
-        if name == b"EXIF":
+        if name == b"EXIF" and orientation is None:
             orientation = tiff.exif_orientation(bytes(data[at:end]))
-    return Frame(width, height, orientation, plain=not flags & (_VP8X_ALPHA | _VP8X_ANIMATION))
+    plain = not flags & (_VP8X_ALPHA | _VP8X_ANIMATION)
+    return Frame(width, height, orientation or 1, plain=plain)
 
 
 _BMP_HOLDS_ANOTHER = (4, 5)

@@ -37,9 +37,10 @@ def read_frame(data: Buffer) -> Frame:
     Raises `ImageCorrupt`, and `UnsupportedFormat` for what no common decoder reads; struct.error
     and IndexError where the header ends early.
     """
-    orientation = 1
+    orientation = None
     for marker, at, end in _segments(data):
-        if marker == 0xE1 and bytes(data[at : at + 6]) == b"Exif\0\0":
+        if marker == 0xE1 and orientation is None and bytes(data[at : at + 6]) == b"Exif\0\0":
+            # The first says it; those behind it go on with what is too long for one segment.
             orientation = tiff.exif_orientation(bytes(data[at:end]))
         elif marker in _OTHER_PROCESSES:
             raise UnsupportedFormat("Hierarchical JPEG and JPEG-LS are not read: use plain JPEG.")
@@ -48,7 +49,7 @@ def read_frame(data: Buffer) -> Frame:
             if precision != 8:
                 raise UnsupportedFormat(f"JPEG of {precision} bits a sample is not read: use 8.")
             plain = components in (1, 3) and marker in _USUAL_PROCESSES
-            return Frame(width, height, orientation, plain=plain)
+            return Frame(width, height, orientation or 1, plain=plain)
     raise ImageCorrupt("The JPEG has no frame header.")
 
 

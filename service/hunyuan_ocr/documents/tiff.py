@@ -73,12 +73,11 @@ def directories(data: Buffer) -> Iterator[Directory]:
         if last is not None:
             yield last
         tags += entries
-        orientation = values.get(_ORIENTATION, 1)
         last = Directory(
             position=position,
             width=values.get(_WIDTH, 0),
             height=values.get(_HEIGHT, 0),
-            orientation=orientation if 1 <= orientation <= 8 else 1,
+            orientation=_orientation(values),
             is_page=not values.get(_SUBFILE_TYPE, 0) & _THUMBNAIL_OR_MASK,
         )
         position += 1
@@ -88,11 +87,18 @@ def directories(data: Buffer) -> Iterator[Directory]:
 
 def exif_orientation(block: bytes) -> int:
     """The orientation, 1 to 8, that an EXIF block states; 1 where it is silent or broken."""
+    data = block.removeprefix(b"Exif\0\0")
     try:
-        first = next(directories(block.removeprefix(b"Exif\0\0")), None)
-    except TiffError:
+        layout = _read_layout(data)
+        values, _, _ = _read_directory(data, layout, layout.first_directory)
+    except (struct.error, TiffError):
         return 1
-    return first.orientation if first else 1
+    return _orientation(values)
+
+
+def _orientation(values: dict[int, int]) -> int:
+    found = values.get(_ORIENTATION, 1)
+    return found if 1 <= found <= 8 else 1
 
 
 def _read_layout(data: Buffer) -> Layout:

@@ -252,8 +252,12 @@ def chosen(devices: list[Device]) -> list[Device]:
         numbers = {int(word) for word in words if word.isdecimal()}
         if uuids:
             devices = [device for device in devices if device.uuid.startswith(uuids)]
-        elif any(word.startswith("MIG-") for word in words):
+        elif migs := [word.removeprefix("MIG-") for word in words if word.startswith("MIG-")]:
             devices = [device for device in devices if device.mig]
+            # The older form is MIG-GPU-<uuid of the card>/<instance>/<instance>.
+            cards = tuple(word.partition("/")[0] for word in migs if word.startswith("GPU-"))
+            if cards:
+                devices = [device for device in devices if device.uuid.startswith(cards)]
         elif numbers and len(devices) > len(numbers):
             devices = [device for index, device in enumerate(devices) if index in numbers]
     if not devices:

@@ -193,6 +193,8 @@ def _resolve(reference: str, root: dict[str, object]) -> object:
         if not isinstance(found, dict) or key not in found:
             raise LookupError("a reference points nowhere")
         found = found[key]
+    if not isinstance(found, dict | bool):
+        raise LookupError("a reference points to what is no schema")
     return found
 
 

@@ -88,8 +88,10 @@ def parse(task: Task, raw: str) -> ParsedAnswer:
 
 
 def _parse_placed(raw: str) -> ParsedAnswer:
-    if raw.startswith(("[", "{", "```")) and ('"box"' in raw or '"bbox"' in raw):
-        return _placed(tuple(_json_lines(raw)))
+    looks_like_json = raw.startswith(("[", "{", "```")) and ('"box"' in raw or '"bbox"' in raw)
+    # A page that shows JSON looks like it, too.
+    if looks_like_json and (lines := tuple(_json_lines(raw))):
+        return _placed(lines)
     if "<quad>" in raw or "<poly>" in raw:
         return _parse_tagged(raw)
     return _parse_compact(raw)
