@@ -31,6 +31,7 @@ from hunyuan_ocr.errors import (
 from hunyuan_ocr.fallback import Documents, WithFallback
 from hunyuan_ocr.guard_wiring import Herald, build_signals, watch_engine
 from hunyuan_ocr.settings import Settings
+from hunyuan_ocr.telemetry.logs import report_loop_error
 from hunyuan_ocr.telemetry.metrics import Metrics, ProcessMetrics
 from hunyuan_ocr.telemetry.tracing import shut_down, tracer_provider
 from hunyuan_ocr.telemetry.usage_records import UsageRecords
@@ -71,6 +72,7 @@ class Service:
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Start the parts; on leaving stop them and give everything back."""
+        asyncio.get_running_loop().set_exception_handler(report_loop_error)
         async with AsyncExitStack() as stack:
             stack.callback(shut_down, self.traces)
             stack.callback(self.usage_records.close)

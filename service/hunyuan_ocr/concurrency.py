@@ -32,6 +32,10 @@ async def as_they_finish(
                 return
             done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
             for finished in done:
+                # Looked at now: asyncio logs what nobody took, and with it its words.
+                if not finished.cancelled():
+                    finished.exception()
+            for finished in done:
                 yield finished.result()
     finally:
         for job in running:

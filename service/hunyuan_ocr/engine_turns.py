@@ -8,14 +8,15 @@ from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 
+from prometheus_client import Histogram
+
 from hunyuan_ocr.documents.document import PageSize, PreparedImage, PrepareOptions
 from hunyuan_ocr.documents.layout import images
 from hunyuan_ocr.engine_work import work_of
 from hunyuan_ocr.engines.base import Engine, TokenUsage
 from hunyuan_ocr.recognise import OnText, Recognition, TextEvent, TextRestart, recognise
 from hunyuan_ocr.tasks.prompts import TaskRequest
-from hunyuan_ocr.telemetry.metrics import Metrics
-from hunyuan_ocr.telemetry.stages import Stage, StageRecorder
+from hunyuan_ocr.telemetry.stages import Part, Stage, StageRecorder
 from hunyuan_ocr.telemetry.usage import RequestUsage
 from hunyuan_ocr.traffic.admission_control import AdmissionControl
 from hunyuan_ocr.traffic.classes import Priority
@@ -92,12 +93,17 @@ class EngineTurns:
     """Prices pages, and has them read while they hold what they were priced at."""
 
     def __init__(
-        self, engine: Engine, control: AdmissionControl, guard: EngineGuard, metrics: Metrics
+        self,
+        engine: Engine,
+        control: AdmissionControl,
+        guard: EngineGuard,
+        ratio: Histogram | None,
     ) -> None:
+        """`ratio`: of the time that pages take to that they should; None: not recorded."""
         self._engine = engine
         self._control = control
         self._guard = guard
-        self._metrics = metrics
+        self._ratio = ratio
 
     def check(self) -> None:
         """Raise what every page is refused with now."""
@@ -116,10 +122,13 @@ class EngineTurns:
         return price.times(turns)
 
     @asynccontextmanager
-    async def hold(self, ticket: Ticket, stages: StageRecorder) -> AsyncIterator[None]:
-        """Wait for the slots of a page in its turn, and hold them; errors as `Gate.engine`."""
+    async def hold(self, ticket: Ticket, stages: StageRecorder, waits: Part) -> AsyncIterator[None]:
+        """Wait for the slots of a page in its turn, and hold them; errors as `Gate.engine`.
+
+        `waits`: its waiting, of which this is a part.
+        """
         async with AsyncExitStack() as after, AsyncExitStack() as slots:
-            with stages.stage(Stage.QUEUE):
+            with waits():
                 await slots.enter_async_context(self._control.engine(ticket))
             # What it used is known when it has given its slots back.
             after.callback(lambda: stages.usage.add_turn(ticket.cost, ticket.used))
@@ -184,9 +193,10 @@ class EngineTurns:
         )
         wanted = Asked(asked.priority, asked.tenant, asked.deadline, (price,))
         async with self._control.admit(wanted) as (ticket,), AsyncExitStack() as booked:
-            with stages.stage(Stage.QUEUE):
+            waits = booked.enter_context(stages.in_parts(Stage.QUEUE))
+            with waits():
                 await booked.enter_async_context(self._control.turn(ticket))
-            async with self.hold(ticket, stages):
+            async with self.hold(ticket, stages, waits):
                 passing = Passing()
                 so_far = partial(self._passed_so_far, asked, passing)
                 async with self._turn(ticket, passing.taker, so_far) as turn:
@@ -243,7 +253,8 @@ class EngineTurns:
 
     def _served(self, ticket: Ticket, task: str, work: Work) -> None:
         ratio = self._control.served(ticket, task, work)
-        self._metrics.pages.service_ratio.observe(ratio)
+        if self._ratio is not None:
+            self._ratio.observe(ratio)
 
 
 class _Listener:

@@ -84,7 +84,9 @@ class Pipeline:
         self._stands_in = stands_in
         self._control = control
         self._guard = guard
-        self.turns = EngineTurns(engine, control, guard, metrics)
+        # The ratio is the engine's that usually reads.
+        ratio = None if stands_in else metrics.pages.service_ratio
+        self.turns = EngineTurns(engine, control, guard, ratio)
 
     def check(self, possible: Iterable[Priority], tenant: str) -> None:
         """Raise what every request is refused with that may turn out to be of these classes."""
@@ -177,7 +179,8 @@ class Pipeline:
         """Prepare the page while others hold the engine, and read what is on it."""
         request, reading, stages = admitted.request, admitted.reading, admitted.stages
         async with AsyncExitStack() as turn:
-            with stages.stage(Stage.QUEUE):
+            waits = turn.enter_context(stages.in_parts(Stage.QUEUE))
+            with waits():
                 await turn.enter_async_context(self._control.turn(ticket))
             if len(reading.selected) > 1:  # a single page is all of a request in flight
                 self._drain.check()
@@ -194,7 +197,7 @@ class Pipeline:
                 read = partial(self.turns.read, ticket, stages.usage, request.task, name)
                 gap = "\n\n" if request.task.task in PARAGRAPHS else "\n"
                 on_text = partial(reading.on_text, index) if reading.on_text else None
-                async with self.turns.hold(ticket, stages):
+                async with self.turns.hold(ticket, stages, waits):
                     recognition = await read_page(page, read, gap, on_text)
         slowed = self._control.batch_shrunk and reading.priority is Priority.BATCH
         degraded = degradations(page, options, stands_in=self._stands_in, slowed=slowed)

@@ -47,25 +47,42 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         self._stop_waiting()
+        # What came in one piece with its end was not counted on the way.
+        if len(self.url) + sum(len(n) + len(v) + 4 for n, v in self.headers) > self._most:
+            self._refuse(self._too_large())
+            raise ValueError("headers too large")  # ends the parsing
         super().on_headers_complete()
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
         if self._headers_due is not None:
             self._header_bytes += len(data)
-            if self._header_bytes > self.limits.header_bytes:
-                self._refuse(HeadersTooLarge(f"the limit is {self.limits.header_bytes} bytes"))
+            if self._header_bytes > self._most:
+                self._refuse(self._too_large())
+
+    @property
+    def _most(self) -> int:
+        return self.limits.header_bytes
+
+    def _too_large(self) -> OcrError:
+        return HeadersTooLarge(f"the limit is {self._most} bytes")
 
     def send_400_response(self, msg: str) -> None:
         self._refuse(BadRequest(msg))
 
     def _await_headers(self) -> None:
         self._header_bytes = 0
-        self._headers_due = self.loop.call_later(
-            self.limits.header_timeout_s,
-            self._refuse,
-            RequestTimeout("the headers did not arrive in time"),
-        )
+        self._headers_due = self.loop.call_later(self.limits.header_timeout_s, self._too_late)
+
+    def _too_late(self) -> None:
+        if self._answer_due:  # to an earlier request, which is not to be lost
+            self._await_headers()
+        else:
+            self._refuse(RequestTimeout("the headers did not arrive in time"))
+
+    @property
+    def _answer_due(self) -> bool:
+        return self.cycle is not None and not self.cycle.response_complete
 
     def _stop_waiting(self) -> None:
         if self._headers_due is not None:
@@ -75,7 +92,8 @@ class BoundedProtocol(HttpToolsProtocol):
     def _refuse(self, error: OcrError) -> None:
         self._stop_waiting()
         if not self.transport.is_closing():
-            self.transport.write(_bare_problem(error))
+            if not self._answer_due:  # a caller would take it for the answer to that
+                self.transport.write(_bare_problem(error))
             self.transport.close()
 
 

@@ -163,11 +163,14 @@ async def test_the_cpu_engine_reads_text_where_the_engine_is_spared(
             await asyncio.sleep(0.1)
         usual = client.post("/v1/ocr", **JPEG).json()["pages"][0]
         assert (usual["engine"], usual["degraded"]) == ("vllm", False)
+        judged = server.metric("hunyuan_ocr_service_ratio_count")
         breaker(socket, "open")
         page = client.post("/v1/ocr", **JPEG).json()["pages"][0]
         assert page["text"] == "\n".join(LINES)
         assert (page["engine"], page["degraded"]) == ("embedded", True)
         assert page["warnings"] == ["cpu_engine"]
+        # Its time says nothing of the engine that usually reads.
+        assert server.metric("hunyuan_ocr_service_ratio_count") == judged
         for params in ({"allow_degraded": "false"}, {"task": "table"}):
             answer = client.post("/v1/ocr", params=params, **JPEG)
             assert (answer.status_code, answer.json()["code"]) == (503, "breaker_open")

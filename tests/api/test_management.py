@@ -28,11 +28,24 @@ def test_probes_and_metrics(server: Server, client: httpx.Client) -> None:
         asked_for = management.get("/metrics", headers=accept)
         assert asked_for.headers["content-type"].startswith("application/openmetrics-text")
         assert asked_for.text.endswith("# EOF\n")
+        accept = {"Accept": "application/openmetrics-text;version=x"}
+        assert management.get("/metrics", headers=accept).status_code == 200
         assert management.post("/livez").status_code == 405
         assert management.post("/ocr").status_code == 404
     for stage in ("receive", "inspect", "queue", "prepare", "engine"):
         assert f'hunyuan_ocr_stage_duration_seconds_count{{stage="{stage}"}}' in scrape.text
     assert server.metric("hunyuan_ocr_pages_total") >= 1
+
+
+def test_a_page_waits_once(server: Server, client: httpx.Client) -> None:
+    """First for its turn, then for its slots: one wait of one page."""
+
+    def samples(stage: str) -> float:
+        return server.metric(f'hunyuan_ocr_stage_duration_seconds_count{{stage="{stage}"}}')
+
+    before = samples("queue"), samples("engine")
+    client.post("/ocr", content=png_bytes(), headers={"Content-Type": "image/png"})
+    assert (samples("queue"), samples("engine")) == (before[0] + 1, before[1] + 1)
 
 
 def test_metrics_do_not_grow_with_what_callers_invent(server: Server, client: httpx.Client) -> None:

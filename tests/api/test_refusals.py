@@ -264,6 +264,20 @@ def test_compressed_bodies_are_refused_by_name(client: httpx.Client) -> None:
     assert "Content-Encoding" in problem["detail"]
 
 
+@pytest.mark.parametrize("charset", ["utf-7", "undefined", "unicode_escape", "no-such"])
+def test_forms_are_taken_in_utf_8(client: httpx.Client, charset: str) -> None:
+    body = b'--B\r\nContent-Disposition: form-data; name="task"\r\n\r\n+2AA-\\ud800\r\n--B--\r\n'
+    kind = {"Content-Type": f"multipart/form-data; boundary=B; charset={charset}"}
+    expect(client.post("/v1/ocr", content=body, headers=kind), 400, "bad_request")
+
+
+@pytest.mark.parametrize("path", ["/v1/ocr", "/v1/chat/completions"])
+def test_numbers_beyond_all_bounds_are_refused(client: httpx.Client, path: str) -> None:
+    for body in (b'{"temperature": 1e999}', b'{"json_schema": {"anyOf": [{"const": -1e999}]}}'):
+        answer = client.post(path, content=body, headers=JSON)
+        assert answer.status_code in (404, 422), answer.text  # this engine may have no chat
+
+
 def test_fields_without_extract_are_refused(client: httpx.Client) -> None:
     picture = base64.b64encode(png_bytes()).decode()
     body = {"image": picture, "fields": ["Total"]}
@@ -306,6 +320,13 @@ class TestConnections:
         with suppress(ConnectionError):
             assert b" 431 " in self.ended(strict_server, head, within_s=10)
         assert httpx.get(f"{strict_server.management_url}/livez").status_code == 200
+
+    def test_large_headers_that_come_at_once_are_refused(self, strict_server: Server) -> None:
+        head = b"GET /v1/options HTTP/1.1\r\n" + b"X-Filler: 0123456789\r\n" * 3_500 + b"\r\n"
+        with suppress(ConnectionError):
+            answer = self.ended(strict_server, head, within_s=10)
+            assert b" 431 " in answer
+            assert b" 200 " not in answer
 
     def test_what_is_no_http_gets_a_problem(self, strict_server: Server) -> None:
         answer = self.ended(strict_server, b"BREW coffee\r\n\r\n", within_s=10)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 from contextlib import suppress
 from pathlib import Path
@@ -184,3 +185,18 @@ async def test_jobs_are_bounded_and_cancelled_on_leaving() -> None:
     await results.aclose()
     assert (running, highest) == (0, 3)
     assert ended <= 9
+
+
+async def test_jobs_that_fail_together_leave_no_words_behind(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def job() -> None:
+        raise ValueError("a caller's words")
+
+    results = as_they_finish([job, job, job], 3)
+    with pytest.raises(ValueError, match="words"):
+        await anext(results)
+    del results
+    gc.collect()
+    await asyncio.sleep(0)
+    assert not caplog.records

@@ -72,7 +72,8 @@ def turns_of(site: Site, engine: Scripted, metrics: Metrics) -> tuple[EngineTurn
         clock=site.clock,
         rng=Random(1),
     )
-    return EngineTurns(cast(Engine, engine), site.control, guard, metrics), guard
+    ratio = metrics.pages.service_ratio
+    return EngineTurns(cast(Engine, engine), site.control, guard, ratio), guard
 
 
 async def test_a_page_that_waited_hears_that_the_engine_is_down_and_not_of_the_breaker() -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterable
+from math import isfinite
 from typing import Any, TypeVar
 
 from fastapi import Request
 from pydantic_core import from_json
+from python_multipart.multipart import parse_options_header
 from starlette.datastructures import FormData, UploadFile
 from starlette.requests import ClientDisconnect
 
@@ -27,6 +29,8 @@ _MULTIPART = "multipart/form-data"
 _JSON = "application/json"
 _RAW = ("image/", "application/pdf", "application/octet-stream")
 _FORM_PARTS_MAX = 40
+# Others make characters that are none, or none at all.
+_CHARSETS = (b"utf-8", b"utf8", b"us-ascii")
 _MEMBERS_MAX = 40
 _JSON_VALUES_MAX = 20_000
 
@@ -86,9 +90,21 @@ def parse_json(body: bytes) -> Any:
     if sum(body.count(sign) for sign in b",[{") > _JSON_VALUES_MAX:
         raise InvalidField(f"the body has more than {_JSON_VALUES_MAX} values")
     try:
-        return from_json(body, allow_inf_nan=False)
+        found = from_json(body, allow_inf_nan=False)
     except ValueError:
         raise MalformedJson from None
+    if not _finite(found):  # 1e999 is JSON, and what is made of it is not
+        raise InvalidField("the body has a number beyond all bounds")
+    return found
+
+
+def _finite(value: Any) -> bool:
+    """Whether all numbers within are; nesting is bounded by the parser."""
+    if isinstance(value, float):
+        return isfinite(value)
+    if isinstance(value, dict):
+        return all(map(_finite, value.values()))
+    return not isinstance(value, list) or all(map(_finite, value))
 
 
 def _from_json(body: ReadBody, max_bytes: int) -> tuple[bytes, ReadOptions]:
@@ -101,6 +117,9 @@ def _from_json(body: ReadBody, max_bytes: int) -> tuple[bytes, ReadOptions]:
 async def _from_form(
     request: Request, schema: type[Body], max_bytes: int
 ) -> tuple[bytes, ReadOptions]:
+    _, parameters = parse_options_header(request.headers.get("content-type"))
+    if parameters.get(b"charset", b"utf-8").lower() not in _CHARSETS:
+        raise BadRequest("a form is taken in UTF-8")
     async with request.form(
         max_files=2, max_fields=_FORM_PARTS_MAX, max_part_size=max_bytes
     ) as form:

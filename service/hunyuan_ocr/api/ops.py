@@ -56,7 +56,10 @@ def management_app(
         return JSONResponse({"status": "unready", "reason": reason.detail}, reason.status)
 
     async def scrape(request: Request) -> Response:
-        encode, media_type = choose_encoder(request.headers.get("accept", ""))
+        try:
+            encode, media_type = choose_encoder(request.headers.get("accept", ""))
+        except (TypeError, ValueError):  # a version that is no number
+            encode, media_type = choose_encoder("")
         return Response(encode(metrics.registry), media_type=media_type)
 
     return Starlette(

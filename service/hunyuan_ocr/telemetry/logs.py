@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import sys
@@ -36,6 +37,13 @@ class JsonFormatter(logging.Formatter):
             line["exception"] = record.exc_info[0].__qualname__
             line["frames"] = _frames(record.exc_info[2])
         return json.dumps(line, ensure_ascii=False)
+
+
+def report_loop_error(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """An event loop's exception handler; its own shows tasks and callbacks with their words."""
+    logging.getLogger(LOGGER).error(
+        "an error that nobody waited for", exc_info=context.get("exception")
+    )
 
 
 def configure_logging(level: str) -> None:

@@ -15,6 +15,8 @@ from opentelemetry.util.types import Attributes
 from hunyuan_ocr.telemetry.metrics import Metrics
 from hunyuan_ocr.telemetry.usage import RequestUsage
 
+Part = Callable[[], AbstractContextManager[None]]
+
 
 class Stage(StrEnum):
     RECEIVE = "receive"
@@ -40,14 +42,28 @@ class StageRecorder:
     @contextmanager
     def stage(self, stage: Stage) -> Iterator[None]:
         """Record a span, a histogram sample and the request's own sum for what runs inside."""
-        started = self._clock()
-        with self._span(stage):
-            try:
-                yield
-            finally:
-                elapsed = self._clock() - started
-                self.seconds[stage] = self.seconds.get(stage, 0.0) + elapsed
-                self._seconds.labels(stage).observe(elapsed)
+        with self.in_parts(stage) as part, part():
+            yield
+
+    @contextmanager
+    def in_parts(self, stage: Stage) -> Iterator[Part]:
+        """A stage that is interrupted: a span for each part, one sample of all at the end."""
+        parts_s: list[float] = []
+
+        @contextmanager
+        def part() -> Iterator[None]:
+            started = self._clock()
+            with self._span(stage):
+                try:
+                    yield
+                finally:
+                    parts_s.append(self._clock() - started)
+                    self.seconds[stage] = self.seconds.get(stage, 0.0) + parts_s[-1]
+
+        try:
+            yield part
+        finally:
+            self._seconds.labels(stage).observe(sum(parts_s))
 
     def page(self, index: int) -> AbstractContextManager[object]:
         """What runs inside is of the page `index`, from 0; in the task of that page alone."""
