@@ -87,6 +87,31 @@ def test_the_collectors_port_is_read_from_its_address(
     assert let_out(documents) == DNS | {("TCP", port)}
 
 
+@pytest.mark.parametrize(
+    ("endpoint", "port"), [("http://mirror.local:8080", 8080), ("http://mirror.local", 80)]
+)
+@pytest.mark.parametrize(("case", "name"), [("rtx-4090-d", "server"), ("shared-claim", "model")])
+def test_a_mirrors_port_is_read_from_its_address(
+    render: Render, case: str, name: str, endpoint: str, port: int
+) -> None:
+    documents = render(case, {"model": {"download": {"endpoint": endpoint}}})
+    assert ("TCP", port) in let_out(documents, name)
+    assert {("UDP", 53), ("UDP", 5353)} <= let_out(documents, name)
+
+
+def test_redis_port_is_read_from_its_address(render: Render) -> None:
+    settings = {"REDIS_URL": "redis://cache:6390/1"}
+    assert ("TCP", 6390) in let_out(render("cpu-trial", {"sidecar": {"settings": settings}}))
+
+
+def test_the_load_test_may_look_at_the_gpu(render: Render) -> None:
+    (rule,) = (
+        rule for rule in policy(render("loadtest"))["ingress"] if rule["ports"][0]["port"] == 9180
+    )
+    job = only(render("loadtest"), "Job")["spec"]["template"]["metadata"]["labels"]
+    assert rule["from"][0]["podSelector"]["matchLabels"].items() <= job.items()
+
+
 def test_more_ways_out_are_taken_as_they_are(render: Render) -> None:
     rule = {"to": [{"namespaceSelector": {}}], "ports": [{"protocol": "TCP", "port": 4317}]}
     assert rule in policy(render("every-option"))["egress"]

@@ -88,6 +88,17 @@ def test_pods_are_spread_and_a_given_constraint_selects_them(render: Render) -> 
     ]
 
 
+def test_a_constraint_with_a_selector_keeps_it(render: Render) -> None:
+    constraint = {
+        "maxSkew": 1,
+        "topologyKey": "zone",
+        "whenUnsatisfiable": "ScheduleAnyway",
+        "labelSelector": {"matchLabels": {"team": "a"}},
+    }
+    documents = render("embedded", {"topologySpreadConstraints": [constraint]})
+    assert pod(documents)["topologySpreadConstraints"] == [constraint]
+
+
 def test_the_claim_is_filled_where_the_server_can_follow(render: Render) -> None:
     changes = {"nodeSelector": {"pool": "gpu"}, "tolerations": [{"operator": "Exists"}]}
     documents = render("shared-claim", changes)

@@ -49,6 +49,17 @@ def test_grafanas_sidecar_finds_every_board_whole(made: list[Manifest]) -> None:
     assert found == {board["uid"]: board for board in boards().values()}
 
 
+def test_grafanas_label_can_be_taken_away(tmp_path: Path) -> None:
+    changes = tmp_path / "values.yaml"
+    labels = {"grafana_dashboard": None}
+    dashboards = {"dashboards": {"enabled": True, "labels": labels}}
+    changes.write_text(yaml.safe_dump({"monitoring": dashboards}), "utf-8")
+    documents = manifests(template(ci("rtx-4090-d"), changes))
+    assert (
+        sum(d["kind"] == "ConfigMap" and "-board-" in d["metadata"]["name"] for d in documents) == 3
+    )
+
+
 def test_rules_are_about_what_the_releases_monitor_brings(made: list[Manifest]) -> None:
     monitor, rules = only(made, "PodMonitor"), only(made, "PrometheusRule")
     assert "jobLabel" not in monitor["spec"]
