@@ -32,10 +32,10 @@ def main() -> None:
         say("installing two replicas")
         with replicas_with_everything(namespace) as site:
             seen = all_noticed(site.release, [fault.event(site) for fault in chosen], say)
-    table: dict[str, list[dict[str, Any]]] = {"graceful": [], "kills": []}
-    for fault, noticed in zip(chosen, seen, strict=True):
-        table["graceful" if fault.kind == "graceful" else "kills"].append(row(noticed))
-    print(json.dumps(table))
+            table: dict[str, list[dict[str, Any]]] = {"graceful": [], "kills": []}
+            for fault, noticed in zip(chosen, seen, strict=True):
+                table["graceful" if fault.kind == "graceful" else "kills"].append(row(noticed))
+            print(json.dumps(table), flush=True)  # to take it all down lasts a while
 
 
 if __name__ == "__main__":

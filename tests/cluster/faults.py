@@ -26,7 +26,7 @@ Kind = Literal["graceful", "kill"]
 
 REPLICAS = 2
 # So long something is away that the service only leans on.
-AWAY_S = 12.0
+AWAY_S = 10.0
 # Below the nodes' grace here (10 s; 50 s by default): a longer silence is the nodes' own, and once
 # the API server is back Kubernetes takes every pod out of its Service for a moment.
 API_AWAY_S = 8.0
