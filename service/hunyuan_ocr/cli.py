@@ -24,7 +24,6 @@ app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode="markdown",
 )
-# An engine that does not answer at all is told within this; a self-test takes seconds.
 
 
 class OutputFormat(StrEnum):
