@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import signal
 import subprocess
 import sys
@@ -21,7 +20,7 @@ from tests.cluster.steady import Noted, Outcome, Totals
 # What one engine does while another starts on the same cores.
 RATE_PER_S = 1.0
 # So long before and after each event is sent too: the calm is part of what is judged.
-_CALM_S = 3.0
+_CALM_S = 5.0
 # An answer may take as long as its request's deadline.
 _ANSWERS_WITHIN_S = 130.0
 
@@ -72,43 +71,39 @@ Event = tuple[str, Callable[[], None]]
 def all_noticed(
     release: Release, events: Sequence[Event], report: Callable[[str], None] = lambda _: None
 ) -> list[Noticed]:
-    """Let one happen after the other under a steady load; recovered is when all replicas are ready.
+    """Let one happen after the other, each under a steady load of its own; recovered is when all
+    replicas are ready.
 
-    What was done with a page until the next one began is of the event before: also a page that was
-    sent before it, and that it took.
+    A load that went on would have left for the pod that stayed: nothing would ask a pod that hangs.
     """
-    replicas, began_at, recovery_s = len(release.pods()), [], []
-    with steady_load(release.url) as load:
-        for name, happen in events:
-            time.sleep(_CALM_S)
-            began_at.append(time.time())
-            began = time.monotonic()
+    replicas, seen = len(release.pods()), []
+    for name, happen in events:
+        with steady_load(release.url) as load:
+            began_at, began = time.time(), time.monotonic()
             happen()
             release.wait_until_ready(replicas)
-            recovery_s.append(round(time.monotonic() - began, 1))
-            report(f"{name}: {recovery_s[-1]} s")
-    until = [*began_at[1:], math.inf]
-    return [
-        _of(name, load, begin, end, seconds)
-        for (name, _), begin, end, seconds in zip(events, began_at, until, recovery_s, strict=True)
-    ]
+            recovery_s = round(time.monotonic() - began, 1)
+        report(f"{name}: {recovery_s} s")
+        seen.append(_of(name, load, began_at, recovery_s))
+    return seen
 
 
-def _of(name: str, load: Noted, begin: float, end: float, recovery_s: float) -> Noticed:
-    outcomes = [outcome for outcome in load.outcomes if begin <= outcome.done_at < end]
+def _of(name: str, load: Noted, began_at: float, recovery_s: float) -> Noticed:
     return Noticed(
         name,
-        Totals.of(outcomes),
+        Totals.of(load.outcomes),
         recovery_s,
-        sum(begin <= at < end for at in load.asked_to_leave),
+        load.asked_to_leave,
         tuple(
             Lost(
-                round(outcome.sent_at - begin, 1), round(outcome.done_at - begin, 1), outcome.detail
+                round(outcome.sent_at - began_at, 1),
+                round(outcome.done_at - began_at, 1),
+                outcome.detail,
             )
-            for outcome in outcomes
+            for outcome in load.outcomes
             if outcome.kind == "lost"
         ),
-        Counter(outcome.detail for outcome in outcomes if outcome.kind == "refused"),
+        Counter(outcome.detail for outcome in load.outcomes if outcome.kind == "refused"),
     )
 
 

@@ -55,10 +55,10 @@ class Outcome:
 
 @dataclass(slots=True)
 class Noted:
-    """`asked_to_leave`: when answers to listeners ended their connection, Unix seconds."""
+    """`asked_to_leave` counts answers to listeners that end their connection."""
 
     outcomes: list[Outcome] = field(default_factory=list)
-    asked_to_leave: list[float] = field(default_factory=list)
+    asked_to_leave: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,8 +111,7 @@ async def _listen(http: aiohttp.ClientSession, url: str, noted: Noted) -> None:
         with suppress(aiohttp.ClientError, TimeoutError):  # pages tell what gets no answer
             async with http.get(url) as response:
                 await response.read()
-                if response.headers.get("Connection", "").lower() == "close":
-                    noted.asked_to_leave.append(time.time())
+                noted.asked_to_leave += response.headers.get("Connection", "").lower() == "close"
         await asyncio.sleep(_LISTEN_EVERY_S)
 
 

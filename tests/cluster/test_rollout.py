@@ -13,10 +13,9 @@ def test_no_page_is_lost_when_pods_leave(namespace: Namespace) -> None:
     """One release for all events, since two real engines take minutes to start."""
     with two_replicas(namespace) as release:
         pods = [_names(release)]
-        for event in rollout_events(release):
-            # A load of its own: one that goes on has left for the pod that stays.
-            (noticed,) = all_noticed(release, [event])
-            pods.append(_names(release))
+        for noticed in all_noticed(
+            release, rollout_events(release), lambda _: pods.append(_names(release))
+        ):
             assert noticed.totals.lost == 0, noticed
             assert noticed.totals.answered > noticed.totals.refused, noticed
             # Callers that keep their connections were told to leave the pod that ended.
