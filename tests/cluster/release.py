@@ -54,8 +54,7 @@ class Release:
 
     def change(self, sets: Mapping[str, object]) -> None:
         """`helm upgrade --wait` of some values; the others stay as they were set."""
-        given = [word for key, value in sets.items() for word in ("--set", f"{key}={value}")]
-        words = ("upgrade", NAME, str(CHART), "--reuse-values", *given, *waiting(START_S))
+        words = ("upgrade", NAME, str(CHART), "--reuse-values", *_given(sets), *waiting(START_S))
         self.namespace.helm(*words, timeout_s=START_S + 10)
 
     def rollback(self) -> None:
@@ -70,8 +69,7 @@ class Release:
 
     def _helm(self, verb: str, sets: Mapping[str, object], *options: str) -> str:
         files = [word for path in (CALLERS, *self.values) for word in ("--values", str(path))]
-        given = [word for key, value in sets.items() for word in ("--set", f"{key}={value}")]
-        words = (verb, NAME, str(CHART), *files, *given, *options)
+        words = (verb, NAME, str(CHART), *files, *_given(sets), *options)
         return self.namespace.helm(*words, timeout_s=START_S + 10)
 
     def read(self) -> str:
@@ -168,6 +166,10 @@ def _is(pid: int, uid: str, words: str) -> bool:
         return words in command and uid in (process / "cgroup").read_text()
     except OSError:
         return False
+
+
+def _given(sets: Mapping[str, object]) -> list[str]:
+    return [word for key, value in sets.items() for word in ("--set", f"{key}={value}")]
 
 
 def waiting(within_s: float) -> tuple[str, ...]:
