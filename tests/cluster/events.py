@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import math
 import signal
 import subprocess
 import sys
@@ -10,7 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tests.cluster.nodes import uncordoned_afterwards
 from tests.cluster.release import Release
@@ -20,27 +22,47 @@ from tests.cluster.steady import Noted, Outcome, Totals
 # What one engine does while another starts on the same cores.
 RATE_PER_S = 1.0
 # So long before and after each event is sent too: the calm is part of what is judged.
-_CALM_S = 5.0
+_CALM_S = 3.0
+# Papers are drawn first.
+_STARTS_WITHIN_S = 4.0
 # An answer may take as long as its request's deadline.
 _ANSWERS_WITHIN_S = 130.0
 
 
+@dataclass(slots=True)
+class Load:
+    """Callers that send all the time; what came of it is there once they have stopped."""
+
+    process: subprocess.Popen[str]
+    noted: Noted = field(default_factory=Noted)
+
+    @property
+    def outcomes(self) -> list[Outcome]:
+        return self.noted.outcomes
+
+    def renew(self) -> None:
+        """Others in place of all callers: who keeps a connection asks only the pod it leads to."""
+        self.process.send_signal(signal.SIGUSR1)
+
+    def stop(self) -> None:
+        self.process.send_signal(signal.SIGINT)
+        said = json.loads(self.process.communicate(timeout=_ANSWERS_WITHIN_S)[0])
+        outcomes = [Outcome(**outcome) for outcome in said["outcomes"]]
+        self.noted = Noted(outcomes, said["asked_to_leave_at"])
+
+
 @contextmanager
-def steady_load(url: str, rate_per_s: float = RATE_PER_S) -> Iterator[Noted]:
-    """Send pages while inside; what came of them is there afterwards."""
-    load = Noted()
+def steady_load(url: str, rate_per_s: float = RATE_PER_S) -> Iterator[Load]:
+    """Send pages while inside."""
     words = [sys.executable, "-m", "tests.cluster.steady", url, "--rate", str(rate_per_s)]
     with subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
+        load = Load(process)
         try:
-            time.sleep(_CALM_S)
+            time.sleep(_STARTS_WITHIN_S + _CALM_S)
             yield load
             time.sleep(_CALM_S)
         finally:
-            process.send_signal(signal.SIGINT)
-            said, _ = process.communicate(timeout=_ANSWERS_WITHIN_S)
-    noted = json.loads(said)
-    load.outcomes = [Outcome(**outcome) for outcome in noted["outcomes"]]
-    load.asked_to_leave = noted["asked_to_leave"]
+            load.stop()
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,39 +93,46 @@ Event = tuple[str, Callable[[], None]]
 def all_noticed(
     release: Release, events: Sequence[Event], report: Callable[[str], None] = lambda _: None
 ) -> list[Noticed]:
-    """Let one happen after the other, each under a steady load of its own; recovered is when all
-    replicas are ready.
-
-    A load that went on would have left for the pod that stayed: nothing would ask a pod that hangs.
+    """Let one happen after the other under a steady load, each with callers of its own; recovered
+    is when all replicas are ready.
     """
-    replicas, seen = len(release.pods()), []
-    for name, happen in events:
-        with steady_load(release.url) as load:
-            began_at, began = time.time(), time.monotonic()
+    replicas, times = len(release.pods()), []
+    with steady_load(release.url) as load:
+        for name, happen in events:
+            began = time.time()
             happen()
             release.wait_until_ready(replicas)
-            recovery_s = round(time.monotonic() - began, 1)
-        report(f"{name}: {recovery_s} s")
-        seen.append(_of(name, load, began_at, recovery_s))
-    return seen
+            recovered = time.time()
+            report(f"{name}: {recovered - began:.1f} s")
+            time.sleep(_CALM_S)
+            load.renew()
+            times.append((name, began, recovered))
+            time.sleep(_CALM_S)
+    begins = [began - _CALM_S for _, began, _ in times] + [math.inf]
+    return [
+        _of(name, load.noted.between(begin, end), began, recovered)
+        for (name, began, recovered), (begin, end) in zip(
+            times, itertools.pairwise(begins), strict=True
+        )
+    ]
 
 
-def _of(name: str, load: Noted, began_at: float, recovery_s: float) -> Noticed:
+def _of(name: str, noted: Noted, began: float, recovered: float) -> Noticed:
     return Noticed(
         name,
-        Totals.of(load.outcomes),
-        recovery_s,
-        load.asked_to_leave,
+        Totals.of(noted.outcomes),
+        round(recovered - began, 1),
+        len(noted.asked_to_leave_at),
         tuple(
             Lost(
-                round(outcome.sent_at - began_at, 1),
-                round(outcome.done_at - began_at, 1),
+                round(outcome.sent_at - began, 1),
+                round(outcome.done_at - began, 1),
                 outcome.detail,
             )
-            for outcome in load.outcomes
+            for outcome in noted.outcomes
             if outcome.kind == "lost"
         ),
-        Counter(outcome.detail for outcome in load.outcomes if outcome.kind == "refused"),
+        Counter(outcome.detail for outcome in noted.outcomes if outcome.kind == "refused"),
     )
 
 

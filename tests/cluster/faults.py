@@ -26,7 +26,7 @@ Kind = Literal["graceful", "kill"]
 
 REPLICAS = 2
 # So long something is away that the service only leans on.
-AWAY_S = 10.0
+AWAY_S = 8.0
 # Below the nodes' grace here (10 s; 50 s by default): a longer silence is the nodes' own, and once
 # the API server is back Kubernetes takes every pod out of its Service for a moment.
 API_AWAY_S = 8.0
@@ -93,7 +93,7 @@ def replicas_with_everything(namespace: Namespace) -> Iterator[Site]:
         "sidecar.settings.QUOTA_REQUESTS_PER_S": 1000,
         "engine.cacheSizeLimit": f"{CACHE_MIB}Mi",
         # Sooner than by default: the table is to be there within ten minutes.
-        "sidecar.settings.ENGINE_HUNG_LIMIT_S": 20,
+        "sidecar.settings.ENGINE_HUNG_LIMIT_S": 12,
         **addons.LETS_PROMETHEUS_IN,
     }  # fmt: skip
     with ExitStack() as stack:

@@ -150,6 +150,9 @@ class Namespace:
 
     def delete(self) -> None:
         """End its pods without their grace, then the rest, and wait until all is gone."""
+        # First who would start others in their place, which would have all of their grace.
+        orphaning = ("--all", "--cascade=orphan", "--wait=false")
+        self.kubectl("delete", "deployments,replicasets,jobs", *orphaning)
         self.kubectl("delete", "pods", "--all", "--grace-period=1", "--wait=false")
         self.cluster.kubectl("delete", "namespace", self.name, "--timeout=120s", timeout_s=130)
 

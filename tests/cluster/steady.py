@@ -1,8 +1,9 @@
 """A steady load of pages, each answer judged: what callers notice while something happens.
 
 Runs as a process of its own, in a namespace from which the service's address can be reached:
-`python -m tests.cluster.steady URL --rate 2`. Ends at SIGTERM or SIGINT, after the answers to
-everything sent are in, and prints what it noted as one JSON object.
+`python -m tests.cluster.steady URL --rate 2`. At SIGUSR1 all callers make way for new ones. Ends at
+SIGTERM or SIGINT, after the answers to everything sent are in, and prints what it noted as one JSON
+object.
 """
 
 from __future__ import annotations
@@ -55,10 +56,17 @@ class Outcome:
 
 @dataclass(slots=True)
 class Noted:
-    """`asked_to_leave` counts answers to listeners that end their connection."""
+    """`asked_to_leave_at`: Unix seconds of answers to listeners that end their connection."""
 
     outcomes: list[Outcome] = field(default_factory=list)
-    asked_to_leave: int = 0
+    asked_to_leave_at: list[float] = field(default_factory=list)
+
+    def between(self, begin: float, end: float) -> Noted:
+        """What was sent, and who was asked to leave, from `begin` to before `end`."""
+        return Noted(
+            [outcome for outcome in self.outcomes if begin <= outcome.sent_at < end],
+            [at for at in self.asked_to_leave_at if begin <= at < end],
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +119,8 @@ async def _listen(http: aiohttp.ClientSession, url: str, noted: Noted) -> None:
         with suppress(aiohttp.ClientError, TimeoutError):  # pages tell what gets no answer
             async with http.get(url) as response:
                 await response.read()
-                noted.asked_to_leave += response.headers.get("Connection", "").lower() == "close"
+                if response.headers.get("Connection", "").lower() == "close":
+                    noted.asked_to_leave_at.append(time.time())
         await asyncio.sleep(_LISTEN_EVERY_S)
 
 
@@ -120,43 +129,50 @@ def _caller() -> aiohttp.ClientSession:
     return aiohttp.ClientSession(timeout=_TIMEOUT, connector=connector)
 
 
-async def send_steadily(url: str, rate_per_s: float, stop: asyncio.Event) -> Noted:
+async def send_steadily(
+    url: str, rate_per_s: float, stop: asyncio.Event, renew: asyncio.Event
+) -> Noted:
     """Send pages at random times, `rate_per_s` on average, until `stop`; wait for the answers.
 
     Several callers take turns, each with connections of its own that it keeps alive, as the
-    services that call do. Beside them listeners hold theirs.
+    services that call do. Beside them listeners hold theirs. At `renew`, which is cleared, others
+    come in place of all of them.
     """
     rng = random.Random(time.time_ns())
     papers = list(invoices(_PAPERS, seed=rng.randrange(10**6)))
     noted = Noted()
     async with AsyncExitStack() as stack, asyncio.TaskGroup() as group:
-        callers = [await stack.enter_async_context(_caller()) for _ in range(_CALLERS)]
-        listeners = [await stack.enter_async_context(_caller()) for _ in range(_LISTENERS)]
-        listening = [
-            group.create_task(_listen(http, f"{url}/v1/options", noted)) for http in listeners
-        ]
 
-        async def send(paper: Paper) -> None:
-            noted.outcomes.append(await _send(rng.choice(callers), url + "/ocr", paper))
+        async def some(count: int) -> list[aiohttp.ClientSession]:
+            return [await stack.enter_async_context(_caller()) for _ in range(count)]
+
+        async def send(http: aiohttp.ClientSession, paper: Paper) -> None:
+            noted.outcomes.append(await _send(http, url + "/ocr", paper))
 
         while not stop.is_set():
-            group.create_task(send(rng.choice(papers)))
-            try:
-                async with asyncio.timeout(rng.expovariate(rate_per_s)):
-                    await stop.wait()
-            except TimeoutError:
-                continue
-        for task in listening:
-            task.cancel()
+            renew.clear()
+            callers, listeners = await some(_CALLERS), await some(_LISTENERS)
+            listening = [
+                group.create_task(_listen(http, f"{url}/v1/options", noted)) for http in listeners
+            ]
+            while not stop.is_set() and not renew.is_set():
+                group.create_task(send(rng.choice(callers), rng.choice(papers)))
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(rng.expovariate(rate_per_s)):
+                        await stop.wait()
+            for task in listening:
+                task.cancel()
     noted.outcomes.sort(key=lambda outcome: outcome.sent_at)
     return noted
 
 
 async def _until_signal(url: str, rate_per_s: float) -> Noted:
-    stop = asyncio.Event()
+    stop, renew = asyncio.Event(), asyncio.Event()
+    loop = asyncio.get_running_loop()
     for signum in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(signum, stop.set)
-    return await send_steadily(url, rate_per_s, stop)
+        loop.add_signal_handler(signum, stop.set)
+    loop.add_signal_handler(signal.SIGUSR1, renew.set)
+    return await send_steadily(url, rate_per_s, stop, renew)
 
 
 def main() -> None:
