@@ -57,9 +57,11 @@ class Image:
     options: tuple[str, ...] = ()
 
     def archive(self) -> Path:
-        digest = hashlib.sha256(repr(self.options).encode())
-        for path in _files((*self.inputs, self.dockerfile, Path(base.__file__))):
-            digest.update(path.name.encode() + path.read_bytes())
+        """Where it is kept; the same for every checkout that would build the same."""
+        digest = hashlib.sha256(repr(self.options).replace(str(ROOT), "").encode())
+        files = _files((*self.inputs, self.dockerfile, Path(base.__file__)))
+        for content in sorted(path.name.encode() + path.read_bytes() for path in files):
+            digest.update(content)
         repository, _, tag = self.name.rpartition("/")[2].partition(":")
         return CACHE / f"{repository}-{tag}-{digest.hexdigest()[:12]}.tar"
 
@@ -160,12 +162,12 @@ def _revision() -> str:
     return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
 
 
-def _files(paths: Iterable[Path]) -> list[Path]:
+def _files(paths: Iterable[Path]) -> set[Path]:
     found = set()
     for path in paths:
         inside = path.rglob("*") if path.is_dir() else (path,)
         found |= {file for file in inside if file.is_file() and "__pycache__" not in file.parts}
-    return sorted(found)
+    return found
 
 
 def main() -> None:
