@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
@@ -123,6 +124,7 @@ def _gpu(axis: Axes, summary: Summary, colour: str) -> None:
     )  # fmt: skip
     for name, factor, label, style in shown:
         values = _mean(summary, lambda s, n=name: s.gpu.get(n))  # type: ignore[misc]
-        scaled = [value * factor for value in values]
-        axis.plot(_levels(summary), scaled, colour + style, lw=1, label=label)
+        if not all(math.isnan(value) for value in values):
+            scaled = [value * factor for value in values]
+            axis.plot(_levels(summary), scaled, colour + style, lw=1, label=label)
     axis.set_ylabel("GPU")

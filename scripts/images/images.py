@@ -58,10 +58,10 @@ class Image:
 
     def archive(self) -> Path:
         """Where it is kept; the same for every checkout that would build the same."""
-        digest = hashlib.sha256(repr(self.options).replace(str(ROOT), "").encode())
+        digest = hashlib.sha256(_portable(repr(self.options)))
         files = _files((*self.inputs, self.dockerfile, Path(base.__file__)))
-        for content in sorted(path.name.encode() + path.read_bytes() for path in files):
-            digest.update(content)
+        for name, path in sorted((_portable(str(path)), path) for path in files):
+            digest.update(name + b"\0" + path.read_bytes())
         repository, _, tag = self.name.rpartition("/")[2].partition(":")
         return CACHE / f"{repository}-{tag}-{digest.hexdigest()[:12]}.tar"
 
@@ -160,6 +160,11 @@ def pushed(image: Image) -> str:
 def _revision() -> str:
     command = ("git", "-C", str(ROOT), "rev-parse", "HEAD")
     return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
+
+
+def _portable(text: str) -> bytes:
+    """Without the checkout's own place."""
+    return text.replace(str(ROOT), "").encode()
 
 
 def _files(paths: Iterable[Path]) -> set[Path]:

@@ -23,8 +23,6 @@ from tests.cluster.steady import Noted, Outcome, Totals
 RATE_PER_S = 1.0
 # So long before and after each event is sent too: the calm is part of what is judged.
 _CALM_S = 3.0
-# Papers are drawn first.
-_STARTS_WITHIN_S = 4.0
 # An answer may take as long as its request's deadline.
 _ANSWERS_WITHIN_S = 130.0
 
@@ -40,13 +38,24 @@ class Load:
     def outcomes(self) -> list[Outcome]:
         return self.noted.outcomes
 
-    def renew(self) -> None:
-        """Others in place of all callers: who keeps a connection asks only the pod it leads to."""
+    def begun(self) -> float:
+        """Wait until callers begin; when they do, in Unix seconds."""
+        assert self.process.stdout
+        said = self.process.stdout.readline()
+        assert said, "the callers ended"
+        return float(said)
+
+    def renew(self) -> float:
+        """As `begun`, with others in place of all callers, once these have been answered: who
+        keeps a connection asks only the pod it leads to.
+        """
         self.process.send_signal(signal.SIGUSR1)
+        return self.begun()
 
     def stop(self) -> None:
         self.process.send_signal(signal.SIGINT)
-        said = json.loads(self.process.communicate(timeout=_ANSWERS_WITHIN_S)[0])
+        lines = self.process.communicate(timeout=_ANSWERS_WITHIN_S)[0].splitlines()
+        said = json.loads(lines[-1])
         outcomes = [Outcome(**outcome) for outcome in said["outcomes"]]
         self.noted = Noted(outcomes, said["asked_to_leave_at"])
 
@@ -58,7 +67,8 @@ def steady_load(url: str, rate_per_s: float = RATE_PER_S) -> Iterator[Load]:
     with subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
         load = Load(process)
         try:
-            time.sleep(_STARTS_WITHIN_S + _CALM_S)
+            load.begun()
+            time.sleep(_CALM_S)
             yield load
             time.sleep(_CALM_S)
         finally:
@@ -96,37 +106,35 @@ def all_noticed(
     """Let one happen after the other under a steady load, each with callers of its own; recovered
     is when all replicas are ready.
     """
-    replicas, times = len(release.pods()), []
+    replicas, begins, times = len(release.pods()), [], []
     with steady_load(release.url) as load:
         for name, happen in events:
-            began = time.time()
+            begins.append(load.renew())
+            time.sleep(_CALM_S)
+            began_at, began = time.time(), time.monotonic()
             happen()
             release.wait_until_ready(replicas)
-            recovered = time.time()
-            report(f"{name}: {recovered - began:.1f} s")
+            recovery_s = round(time.monotonic() - began, 1)
+            report(f"{name}: {recovery_s} s")
+            times.append((name, began_at, recovery_s))
             time.sleep(_CALM_S)
-            load.renew()
-            times.append((name, began, recovered))
-            time.sleep(_CALM_S)
-    begins = [began - _CALM_S for _, began, _ in times] + [math.inf]
+    windows = itertools.pairwise([*begins, math.inf])
     return [
-        _of(name, load.noted.between(begin, end), began, recovered)
-        for (name, began, recovered), (begin, end) in zip(
-            times, itertools.pairwise(begins), strict=True
-        )
+        _of(name, load.noted.between(*window), began_at, recovery_s)
+        for (name, began_at, recovery_s), window in zip(times, windows, strict=True)
     ]
 
 
-def _of(name: str, noted: Noted, began: float, recovered: float) -> Noticed:
+def _of(name: str, noted: Noted, began_at: float, recovery_s: float) -> Noticed:
     return Noticed(
         name,
         Totals.of(noted.outcomes),
-        round(recovered - began, 1),
+        recovery_s,
         len(noted.asked_to_leave_at),
         tuple(
             Lost(
-                round(outcome.sent_at - began, 1),
-                round(outcome.done_at - began, 1),
+                round(outcome.sent_at - began_at, 1),
+                round(outcome.done_at - began_at, 1),
                 outcome.detail,
             )
             for outcome in noted.outcomes

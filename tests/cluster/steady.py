@@ -1,9 +1,9 @@
 """A steady load of pages, each answer judged: what callers notice while something happens.
 
 Runs as a process of its own, in a namespace from which the service's address can be reached:
-`python -m tests.cluster.steady URL --rate 2`. At SIGUSR1 all callers make way for new ones. Ends at
-SIGTERM or SIGINT, after the answers to everything sent are in, and prints what it noted as one JSON
-object.
+`python -m tests.cluster.steady URL --rate 2`. Prints the time when its callers begin. At SIGUSR1
+they make way for new ones, once all that they sent is answered, and the time of these follows.
+Ends at SIGTERM or SIGINT, likewise after all answers, with what it noted as one JSON object.
 """
 
 from __future__ import annotations
@@ -130,36 +130,36 @@ def _caller() -> aiohttp.ClientSession:
 
 
 async def send_steadily(
-    url: str, rate_per_s: float, stop: asyncio.Event, renew: asyncio.Event
+    url: str, rate_per_s: float, stop: asyncio.Event, over: asyncio.Event
 ) -> Noted:
     """Send pages at random times, `rate_per_s` on average, until `stop`; wait for the answers.
 
     Several callers take turns, each with connections of its own that it keeps alive, as the
-    services that call do. Beside them listeners hold theirs. At `renew`, which is cleared, others
-    come in place of all of them.
+    services that call do. Beside them listeners hold theirs. At `over`, which is cleared, they are
+    done when they have been answered, and others follow.
     """
     rng = random.Random(time.time_ns())
     papers = list(invoices(_PAPERS, seed=rng.randrange(10**6)))
     noted = Noted()
-    async with AsyncExitStack() as stack, asyncio.TaskGroup() as group:
-
-        async def some(count: int) -> list[aiohttp.ClientSession]:
-            return [await stack.enter_async_context(_caller()) for _ in range(count)]
-
-        async def send(http: aiohttp.ClientSession, paper: Paper) -> None:
-            noted.outcomes.append(await _send(http, url + "/ocr", paper))
-
-        while not stop.is_set():
-            renew.clear()
-            callers, listeners = await some(_CALLERS), await some(_LISTENERS)
+    while not stop.is_set():
+        over.clear()
+        async with AsyncExitStack() as stack, asyncio.TaskGroup() as group:
+            callers = [await stack.enter_async_context(_caller()) for _ in range(_CALLERS)]
+            listeners = [await stack.enter_async_context(_caller()) for _ in range(_LISTENERS)]
             listening = [
                 group.create_task(_listen(http, f"{url}/v1/options", noted)) for http in listeners
             ]
-            while not stop.is_set() and not renew.is_set():
+            sys.stdout.write(f"{time.time()}\n")
+            sys.stdout.flush()
+
+            async def send(http: aiohttp.ClientSession, paper: Paper) -> None:
+                noted.outcomes.append(await _send(http, url + "/ocr", paper))
+
+            while not over.is_set():
                 group.create_task(send(rng.choice(callers), rng.choice(papers)))
                 with suppress(TimeoutError):
                     async with asyncio.timeout(rng.expovariate(rate_per_s)):
-                        await stop.wait()
+                        await over.wait()
             for task in listening:
                 task.cancel()
     noted.outcomes.sort(key=lambda outcome: outcome.sent_at)
@@ -167,12 +167,17 @@ async def send_steadily(
 
 
 async def _until_signal(url: str, rate_per_s: float) -> Noted:
-    stop, renew = asyncio.Event(), asyncio.Event()
+    stop, over = asyncio.Event(), asyncio.Event()
+
+    def end() -> None:
+        stop.set()
+        over.set()
+
     loop = asyncio.get_running_loop()
     for signum in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(signum, stop.set)
-    loop.add_signal_handler(signal.SIGUSR1, renew.set)
-    return await send_steadily(url, rate_per_s, stop, renew)
+        loop.add_signal_handler(signum, end)
+    loop.add_signal_handler(signal.SIGUSR1, over.set)
+    return await send_steadily(url, rate_per_s, stop, over)
 
 
 def main() -> None:
