@@ -141,6 +141,10 @@ async def send_steadily(
     rng = random.Random(time.time_ns())
     papers = list(invoices(_PAPERS, seed=rng.randrange(10**6)))
     noted = Noted()
+
+    async def send(http: aiohttp.ClientSession, paper: Paper) -> None:
+        noted.outcomes.append(await _send(http, url + "/ocr", paper))
+
     while not stop.is_set():
         over.clear()
         async with AsyncExitStack() as stack, asyncio.TaskGroup() as group:
@@ -151,10 +155,6 @@ async def send_steadily(
             ]
             sys.stdout.write(f"{time.time()}\n")
             sys.stdout.flush()
-
-            async def send(http: aiohttp.ClientSession, paper: Paper) -> None:
-                noted.outcomes.append(await _send(http, url + "/ocr", paper))
-
             while not over.is_set():
                 group.create_task(send(rng.choice(callers), rng.choice(papers)))
                 with suppress(TimeoutError):
